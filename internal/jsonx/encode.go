@@ -1,0 +1,72 @@
+package jsonx
+
+import "strconv"
+
+const hex = "0123456789abcdef"
+
+// AppendString appends s as a JSON string. It escapes only what JSON requires
+// (quote, backslash, control characters), so <, > and & survive byte for byte.
+// Bytes that are not valid UTF-8 are copied as they are: whoever finishes a text
+// checks it once with utf8.Valid, which costs less than a check per string.
+func AppendString(buf []byte, s string) []byte {
+	buf = append(buf, '"')
+	start := 0
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c >= 0x20 && c != '"' && c != '\\' {
+			continue
+		}
+		buf = append(buf, s[start:i]...)
+		start = i + 1
+		switch c {
+		case '"', '\\':
+			buf = append(buf, '\\', c)
+		case '\n':
+			buf = append(buf, '\\', 'n')
+		case '\r':
+			buf = append(buf, '\\', 'r')
+		case '\t':
+			buf = append(buf, '\\', 't')
+		case '\b':
+			buf = append(buf, '\\', 'b')
+		case '\f':
+			buf = append(buf, '\\', 'f')
+		default:
+			buf = append(buf, '\\', 'u', '0', '0', hex[c>>4], hex[c&0xf])
+		}
+	}
+	buf = append(buf, s[start:]...)
+	return append(buf, '"')
+}
+
+// AppendKey appends `"key":`, preceded by a comma unless the last byte of buf
+// opens an object. key must need no escaping.
+func AppendKey(buf []byte, key string) []byte {
+	if n := len(buf); n > 0 && buf[n-1] != '{' {
+		buf = append(buf, ',')
+	}
+	buf = append(buf, '"')
+	buf = append(buf, key...)
+	return append(buf, '"', ':')
+}
+
+// AppendStringField appends `"key":"value"` with a separating comma if needed.
+func AppendStringField(buf []byte, key, value string) []byte {
+	return AppendString(AppendKey(buf, key), value)
+}
+
+// AppendIntField appends `"key":n` with a separating comma if needed.
+func AppendIntField(buf []byte, key string, n int64) []byte {
+	return strconv.AppendInt(AppendKey(buf, key), n, 10)
+}
+
+// AppendTrueField appends `"key":true` with a separating comma if needed.
+func AppendTrueField(buf []byte, key string) []byte {
+	return append(AppendKey(buf, key), "true"...)
+}
+
+// AppendRawField appends `"key":raw` with a separating comma if needed. raw must
+// be valid JSON.
+func AppendRawField(buf []byte, key string, raw []byte) []byte {
+	return append(AppendKey(buf, key), raw...)
+}
