@@ -1,0 +1,195 @@
+package proc
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const supported = true
+
+// isolate gives the child a session of its own, and with it a process group: a
+// signal to the group never reaches this process, and a prompt on the terminal
+// fails instead of stopping the child.
+func isolate(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// awaitExit returns when pid has exited, without reaping it: until it is reaped
+// neither its id nor its group's can be given to another process.
+func awaitExit(pid int) error {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("waitid", err)
+		}
+	}
+}
+
+// member is a living process of the tree.
+type member struct {
+	pid   int
+	start uint64 // in clock ticks since boot; with pid it names one process for good
+}
+
+// signal sends sig unless the process ended meanwhile.
+func (m member) signal(sig syscall.Signal) {
+	// FindProcess holds a pidfd, so what is compared is what gets the signal.
+	proc, err := os.FindProcess(m.pid)
+	if err != nil {
+		return
+	}
+	if st, ok := readStat(m.pid); ok && st.start == m.start {
+		_ = proc.Signal(sig) // a process that is gone is what we want
+	}
+	_ = proc.Release() // cannot fail on Unix
+}
+
+func (m member) kill() { m.signal(syscall.SIGKILL) }
+
+// stat is what /proc/PID/stat says.
+type stat struct {
+	state               byte
+	ppid, pgrp, session int
+	start               uint64
+}
+
+func (s *stat) dead() bool { return s.state == 'Z' || s.state == 'X' }
+
+func readStat(pid int) (stat, bool) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return stat{}, false
+	}
+	// The second field is the name in parentheses and may hold anything.
+	i := bytes.LastIndexByte(data, ')')
+	if i < 0 {
+		return stat{}, false
+	}
+	f := strings.Fields(string(data[i+1:]))
+	if len(f) < 20 {
+		return stat{}, false
+	}
+	var s stat
+	var errs [4]error
+	s.state = f[0][0]
+	s.ppid, errs[0] = strconv.Atoi(f[1])
+	s.pgrp, errs[1] = strconv.Atoi(f[2])
+	s.session, errs[2] = strconv.Atoi(f[3])
+	s.start, errs[3] = strconv.ParseUint(f[19], 10, 64)
+	return s, errors.Join(errs[:]...) == nil
+}
+
+// members returns the living processes of the tree other than the first one. sure
+// is false if there is a process that cannot be told at the moment. Since only a
+// living member can start another one, an empty list that is sure is final. The
+// oldest come first: a shell that is killed before its children cannot remark on
+// their end in the output.
+func (p *Process) members() (out []member, sure bool) {
+	table := processTable()
+	root, ok := table[p.pid]
+	if !ok {
+		return nil, true // without /proc, or already reaped
+	}
+	sure = true
+	// in holds the verdict on every process seen so far; a chain of parents is
+	// followed up to the first one.
+	in := map[int]bool{p.pid: true, 1: false, 0: false}
+	var belongs func(pid, depth int) bool
+	belongs = func(pid, depth int) bool {
+		verdict, known := in[pid]
+		st, exists := table[pid]
+		if known || !exists || depth > len(table) {
+			return verdict
+		}
+		verdict = st.pgrp == p.pid || st.session == p.pid || belongs(st.ppid, depth+1)
+		if !verdict && st.start >= root.start && !st.dead() {
+			env := environment(pid)
+			verdict = bytes.Contains(env, []byte(p.mark))
+			// In the middle of an exec there is no environment. A kernel thread never
+			// has one.
+			if len(env) == 0 && env != nil && st.ppid != kthreadd {
+				sure = false
+			}
+		}
+		in[pid] = verdict
+		return verdict
+	}
+	for pid, st := range table {
+		if pid != p.pid && !st.dead() && belongs(pid, 0) {
+			out = append(out, member{pid, st.start})
+		}
+	}
+	slices.SortFunc(out, func(a, b member) int {
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.pid, b.pid))
+	})
+	return out, sure
+}
+
+// kthreadd is the parent of all kernel threads.
+const kthreadd = 2
+
+// environment returns nil for a process that is gone or another user's.
+func environment(pid int) []byte {
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return nil
+	}
+	return env
+}
+
+func processTable() map[int]stat {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = dir.Close() }() // read only
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil
+	}
+	table := make(map[int]stat, len(names))
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if st, ok := readStat(pid); ok {
+			table[pid] = st
+		}
+	}
+	return table
+}
+
+// requestEnd asks the whole tree to end. Stopped processes are woken for it.
+func (p *Process) requestEnd() {
+	left, _ := p.members()
+	_ = syscall.Kill(-p.pid, syscall.SIGTERM) // fails only if the group is gone
+	_ = syscall.Kill(-p.pid, syscall.SIGCONT)
+	for _, m := range left {
+		if st, ok := readStat(m.pid); ok && st.pgrp != p.pid {
+			m.signal(syscall.SIGTERM)
+			m.signal(syscall.SIGCONT)
+		}
+	}
+}
+
+// afterReap has nothing to do: the tree ended before.
+func afterReap(int) {}
+
+// reapAdopted takes away the remains of a killed process that became this
+// process's child (this process is pid 1 or a subreaper). It never waits for any
+// child, which would steal the status of others.
+func reapAdopted(pid int) {
+	if st, ok := readStat(pid); ok && st.dead() && st.ppid == os.Getpid() {
+		_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // it is gone either way
+	}
+}

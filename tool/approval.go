@@ -1,0 +1,201 @@
+package tool
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ApprovalOutcome is how a question to a person ended (core T13).
+type ApprovalOutcome string
+
+// The outcomes. Only ApprovalAllowedOnce lets the call go on; any other value,
+// known or not, refuses it.
+const (
+	ApprovalAllowedOnce ApprovalOutcome = "allowed-once"
+	ApprovalRejected    ApprovalOutcome = "rejected"
+	ApprovalCancelled   ApprovalOutcome = "cancelled"
+	ApprovalUnavailable ApprovalOutcome = "unavailable"
+)
+
+// ApprovalOption is one answer that a person is offered.
+type ApprovalOption struct {
+	ID      string
+	Label   string
+	Outcome ApprovalOutcome
+}
+
+// ApprovalRequest is one question. It is a snapshot of the call: later changes
+// alter neither the question nor what runs (core T33). It must not be modified.
+type ApprovalRequest struct {
+	// ID is unique.
+	ID string
+	// Tool, CallID, Args and Cwd are the call's; Args is JSON.
+	Tool   string
+	CallID string
+	Args   []byte
+	Cwd    string
+	// Summary is a short line for people about the call.
+	Summary string
+	// Reason says why the question is put.
+	Reason string
+	// Path holds the ids of the agents from the root to the caller.
+	Path []string
+	// Deadline is when the question lapses; zero is never.
+	Deadline time.Time
+	// Options are the answers to offer.
+	Options []ApprovalOption
+}
+
+// Approver puts a question to a person.
+type Approver interface {
+	// Approve returns the outcome. It must return soon after ctx ends; ctx ends
+	// with the call and at the request's deadline. An error counts as
+	// ApprovalUnavailable. It may be called concurrently.
+	Approve(ctx context.Context, req *ApprovalRequest) (ApprovalOutcome, error)
+}
+
+// ApprovalLog records questions and their outcome. A failure of either refuses the
+// call: no decision takes effect that is not on record.
+type ApprovalLog interface {
+	Asked(call *Call, req *ApprovalRequest) error
+	Decided(call *Call, req *ApprovalRequest, outcome ApprovalOutcome) error
+}
+
+var errApprovalLapsed = errors.New("nobody answered in time")
+
+func newApprovalRequest(call *Call, opts *ExecOptions, reason string) *ApprovalRequest {
+	c := call.copy()
+	req := &ApprovalRequest{
+		ID: rand.Text(), Tool: c.Name, CallID: c.ID, Args: c.Args, Cwd: c.Cwd,
+		Summary: call.Describe(), Reason: reason, Path: append([]string(nil), opts.Path...),
+		Options: []ApprovalOption{
+			{ID: "allow", Label: "Allow once", Outcome: ApprovalAllowedOnce},
+			{ID: "reject", Label: "Reject", Outcome: ApprovalRejected},
+		},
+	}
+	if opts.ApprovalTimeout > 0 {
+		req.Deadline = time.Now().Add(opts.ApprovalTimeout)
+	}
+	return req
+}
+
+// approve asks and returns nil if the call may go on, else the refusal.
+func (p *Pending) approve(ctx context.Context, reason string) *Error {
+	req := newApprovalRequest(&p.call, &p.opts, reason)
+	if log := p.opts.Log; log != nil {
+		if err := p.logApproval(func() error { return log.Asked(&p.call, req) }); err != nil {
+			return err
+		}
+	}
+	outcome, text := p.putQuestion(ctx, req)
+	if log := p.opts.Log; log != nil {
+		if err := p.logApproval(func() error { return log.Decided(&p.call, req, outcome) }); err != nil {
+			return err
+		}
+	}
+	if outcome == ApprovalAllowedOnce {
+		return nil
+	}
+	return &Error{Code: CodeDenied, Msg: text}
+}
+
+func (p *Pending) logApproval(record func() error) *Error {
+	var err error
+	if perr := contain("approval log", func() { err = record() }); perr != nil {
+		p.fault(perr)
+		err = perr
+	}
+	if err == nil {
+		return nil
+	}
+	return &Error{Code: CodeInternal, Msg: fmt.Sprintf("not run: the approval could not be recorded: %v", err), Err: err}
+}
+
+// putQuestion returns the outcome and, for a refusal, what the model reads.
+func (p *Pending) putQuestion(ctx context.Context, req *ApprovalRequest) (ApprovalOutcome, string) {
+	const need = "not run: this call needs a person's approval"
+	switch {
+	case p.call.Caller == nil:
+		return ApprovalUnavailable, need + ", and it comes from no agent that could ask for it"
+	case p.opts.NeverAsk:
+		return ApprovalRejected, need + ", and for this agent every approval is refused without asking"
+	case p.opts.Approver == nil:
+		return ApprovalUnavailable, need + ", and nobody is there who could give it"
+	}
+	if !req.Deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, req.Deadline, errApprovalLapsed)
+		defer cancel()
+	}
+	var outcome ApprovalOutcome
+	var err error
+	if perr := contain("approver", func() { outcome, err = p.opts.Approver.Approve(ctx, req) }); perr != nil {
+		p.fault(perr)
+		err = perr
+	}
+	switch {
+	case err == nil && outcome == ApprovalAllowedOnce:
+		return ApprovalAllowedOnce, ""
+	case err == nil && outcome == ApprovalRejected:
+		return ApprovalRejected, "not run: a person was asked to approve this call and rejected it"
+	case errors.Is(context.Cause(ctx), errApprovalLapsed):
+		return ApprovalUnavailable, need + ", and nobody answered in time"
+	case ctx.Err() != nil, err == nil && outcome == ApprovalCancelled:
+		return ApprovalCancelled, "not run: the question whether to approve this call was dismissed without an answer"
+	case err != nil:
+		return ApprovalUnavailable, fmt.Sprintf("%s, and asking for it failed: %v", need, err)
+	case outcome == ApprovalUnavailable:
+		return ApprovalUnavailable, need + ", and nobody is there who could give it"
+	default:
+		return outcome, fmt.Sprintf("not run: the approval ended as %q, which allows nothing", outcome)
+	}
+}
+
+// Policy says what an agent may do without being asked.
+type Policy string
+
+// The policies. A tool that declares itself ReadOnly is allowed under every one.
+const (
+	// PolicyAsk asks a person before any other tool runs.
+	PolicyAsk Policy = "ask"
+	// PolicyAllow allows everything.
+	PolicyAllow Policy = "allow"
+	// PolicyDeny refuses every other tool.
+	PolicyDeny Policy = "deny"
+	// PolicyReadOnly refuses every other tool because the session is read-only.
+	PolicyReadOnly Policy = "read-only"
+	// PolicyNever is PolicyAsk for an agent whose questions are refused without
+	// being put (an agent below another; see also ExecOptions.NeverAsk).
+	PolicyNever Policy = "never"
+)
+
+// PermissionGate returns a hook that applies the policy that policy returns for a
+// call. A policy it does not know refuses.
+func PermissionGate(policy func(call *Call) Policy) PreExecute {
+	return func(_ context.Context, call *Call) Decision {
+		p := policy(call)
+		switch p {
+		case PolicyAllow:
+			return Allow()
+		case PolicyAsk, PolicyDeny, PolicyReadOnly, PolicyNever:
+			if call.ReadOnly() {
+				return Allow()
+			}
+		}
+		switch p {
+		case PolicyAsk:
+			return Ask("the permission policy asks before a tool that can change something")
+		case PolicyDeny:
+			return Deny(fmt.Sprintf("the permission policy denies %s; tools that only read are allowed", call.Name))
+		case PolicyReadOnly:
+			return Deny(fmt.Sprintf("this session is read-only, and %s can change something", call.Name))
+		case PolicyNever:
+			return Deny(fmt.Sprintf("%s needs a person's approval, and for this agent every approval is refused without asking; report what you need instead of trying again", call.Name))
+		default:
+			return Deny(fmt.Sprintf("the permission policy %q is not known", string(p)))
+		}
+	}
+}
