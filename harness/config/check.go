@@ -1,0 +1,120 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// check reports what no single key shows: it looks at the merged state of all layers.
+func check(m settings, kinds []string, f *faults) {
+	checkRoutes(m, f)
+	checkModels(m, f)
+	checkProviders(m, kinds, f)
+	checkStore(m, f)
+}
+
+func checkRoutes(m settings, f *faults) {
+	for _, name := range m.entries("routes") {
+		at := m["routes."+name].source
+		if builtinIndex(name) < 0 {
+			for _, need := range []string{"dialect", "baseURL"} {
+				if _, ok := m["routes."+name+"."+need]; !ok {
+					f.at(at, "routes."+name, "a route of your own needs %s", need)
+				}
+			}
+		}
+		seen := map[string]string{}
+		for _, s := range m.sorted() {
+			if len(s.names) == 2 && s.names[0] == name && strings.HasPrefix(s.key, "routes.") {
+				low := strings.ToLower(s.names[1])
+				if other, twice := seen[low]; twice {
+					f.at(s.source, s.key, "is the same header as %q", other)
+				}
+				seen[low] = s.names[1]
+			}
+			if name == DemoRoute && len(s.names) > 0 && s.names[0] == name && strings.HasPrefix(s.key, "routes.") && s.source.Kind != FromDefault {
+				f.at(s.source, s.key, "the embedded demo cannot be configured")
+			}
+		}
+	}
+}
+
+// checkModels refuses references to routes that do not exist. A model id is the endpoint's to refuse.
+func checkModels(m settings, f *faults) {
+	routes := m.entries("routes")
+	for _, s := range m.sorted() {
+		if ref, ok := s.value.(ModelRef); ok && !slices.Contains(routes, ref.Route) {
+			f.at(s.source, s.key, "%s", unknownRoute(ref.Route, routes))
+		}
+	}
+}
+
+func unknownRoute(name string, routes []string) string {
+	return fmt.Sprintf("unknown route %q; the routes are %s", name, strings.Join(routes, ", "))
+}
+
+// modelTools are the tool names that this program gives to models itself.
+func modelTools() []string {
+	return []string{
+		"send_message", "list_agents", "interrupt_agent", "report", "structured_output", "job_output", "job_list", "job_kill",
+		"bash", "read", "list", "write", "edit", "search",
+	}
+}
+
+// checkProviders wants a known kind for each, and one tool name for one tool (seam TOOL-01, TOOL-37).
+func checkProviders(m settings, kinds []string, f *faults) {
+	taken := map[string]string{}
+	for _, name := range modelTools() {
+		taken[name] = "one of this program's own tools"
+	}
+	for _, name := range m.entries("agents") {
+		if name != DefaultAgent {
+			taken["subagent_"+name] = "the tool of agent " + name
+		}
+	}
+	for _, name := range m.entries("providers") {
+		kind, ok := m["providers."+name+".provider"]
+		switch {
+		case !ok:
+			f.at(m["providers."+name].source, "providers."+name, "needs provider, one of %s", strings.Join(kinds, ", "))
+		case !slices.Contains(kinds, kind.value.(string)):
+			f.at(kind.source, kind.key, "unknown provider %q; this program has %s", kind.value, strings.Join(kinds, ", "))
+		}
+		tool := m["providers."+name+".toolName"]
+		if owner, twice := taken[tool.value.(string)]; twice {
+			at := tool.source
+			if at.Kind == FromDefault {
+				at = m["providers."+name].source
+			}
+			f.at(at, tool.key, "tool name %q is already %s; give this one its own toolName", tool.value, owner)
+		}
+		taken[tool.value.(string)] = "the tool of provider " + name
+	}
+}
+
+// checkStore drops what the memory store has no use for, and refuses it when the same file names both.
+func checkStore(m settings, f *faults) {
+	driver := m["store.driver"]
+	if driver.value != DriverMemory {
+		return
+	}
+	for _, key := range []string{"store.path", "store.synchronous"} {
+		s := m[key]
+		if s.source.File != "" && s.source.File == driver.source.File {
+			f.at(s.source, key, "the memory driver has no use for it")
+		}
+		delete(m, key)
+	}
+}
+
+// build makes the typed form. Every value was parsed by the rule that sets it.
+func build(m settings) Config {
+	c := Config{Routes: map[string]Route{}, Agents: map[string]Agent{}, Providers: map[string]Provider{}}
+	for _, s := range m.sorted() {
+		if s.at.rule.set != nil {
+			s.at.rule.set(&c, s.names, s.value)
+		}
+	}
+	return c
+}

@@ -1,0 +1,165 @@
+package config
+
+import (
+	"strconv"
+	"time"
+)
+
+// Config is the merged, validated configuration. It is plain data: a reader must not change its maps, slices or pointed-to
+// values while another goroutine reads them. A nil pointer means that nothing was said.
+type Config struct {
+	Version     int
+	Model       *ModelRef // see ChooseModel
+	Routes      map[string]Route
+	Tools       Tools
+	Permissions Permissions
+	Agents      map[string]Agent    // "default" is always there: the root agent
+	Providers   map[string]Provider // the delegation tools
+	Limits      Limits
+	Store       Store
+	Recovery    Recovery
+}
+
+// ModelRef names a model by its route. An empty Model means the route's default model.
+type ModelRef struct {
+	Route string
+	Model string
+}
+
+// ParseModelRef parses "ROUTE:MODEL" or "ROUTE"; the route ends at the first colon, so a model may hold colons. Whether the
+// route exists is not checked. The error is an *Error of KindUsage.
+func ParseModelRef(s string) (ModelRef, error) {
+	v, problem := parseModel(s)
+	if problem != "" {
+		return ModelRef{}, &Error{Kind: KindUsage, Key: "model", Msg: problem}
+	}
+	return v.(ModelRef), nil
+}
+
+// String is "ROUTE:MODEL", or "ROUTE" for the route's default model.
+func (r ModelRef) String() string {
+	if r.Model == "" {
+		return r.Route
+	}
+	return r.Route + ":" + r.Model
+}
+
+// Filter restricts tools by name. A nil list was not given; an empty Allow hides everything (seam COMP-13). Allow is applied
+// before Deny.
+type Filter struct {
+	Allow []string
+	Deny  []string
+}
+
+// Tools are the deployment's own tools. Filter restricts every agent.
+type Tools struct {
+	Shell  ShellTool
+	Files  FilesTool
+	Filter Filter
+}
+
+// ShellTool configures the bash tool.
+type ShellTool struct {
+	Enabled        bool
+	Timeout        time.Duration // the longest that one command may run
+	MaxOutputBytes int           // what is kept of a command's output
+}
+
+// FilesTool configures read, list, write, edit and search.
+type FilesTool struct{ Enabled bool }
+
+// Permission is what happens when a tool needs leave.
+type Permission string
+
+// The permissions. The empty Permission means that nothing was said: ask on a terminal, read-only elsewhere.
+const (
+	PermissionAsk      Permission = "ask"
+	PermissionAllow    Permission = "allow"
+	PermissionDeny     Permission = "deny"
+	PermissionReadOnly Permission = "read-only"
+)
+
+// ParsePermission parses one of the permissions. The error is an *Error of KindUsage.
+func ParsePermission(s string) (Permission, error) {
+	if _, problem := oneOf(permissionNames()...)(s); problem != "" {
+		return "", &Error{Kind: KindUsage, Key: "permissions.mode", Msg: problem}
+	}
+	return Permission(s), nil
+}
+
+func permissionNames() []string {
+	return []string{string(PermissionAsk), string(PermissionAllow), string(PermissionDeny), string(PermissionReadOnly)}
+}
+
+// Permissions is the policy of a run.
+type Permissions struct{ Mode Permission }
+
+// DefaultAgent is the name of the root agent's definition.
+const DefaultAgent = "default"
+
+// Agent is an agent definition. An absent Persona inherits the deployment's; an empty one shadows it with nothing (seam
+// COMP-09).
+type Agent struct {
+	Name        string
+	Description *string
+	Persona     *string
+	Tools       *Filter
+	Model       *ModelRef
+	MaxTokens   *int // per model call, at least 1
+}
+
+// Provider binds one provider of children to one delegation tool (seam TOOL-01, TOOL-40).
+type Provider struct {
+	Name        string
+	Provider    string // the kind: spawn, fork, …
+	ToolName    string
+	Description *string
+	Persona     *string
+	ToolFilter  *Filter
+	Model       *ModelRef
+	MaxTokens   *int // per model call, at least 1
+	MaxDepth    Depth
+}
+
+// ProviderManaged is the written form of a Depth that leaves the cap to the provider (seam TOOL-25).
+const ProviderManaged = "provider-managed"
+
+// Depth is a cap on a child's depth: Max, inclusive, or none of ours when Managed.
+type Depth struct {
+	Managed bool
+	Max     int
+}
+
+// String is the written form.
+func (d Depth) String() string {
+	if d.Managed {
+		return ProviderManaged
+	}
+	return strconv.Itoa(d.Max)
+}
+
+// Limits bound what a model can create. All are positive but MaxDepth, which may be 0: no delegation.
+type Limits struct {
+	MaxDepth           int // of any child, whatever its provider allows
+	MaxChildren        int // of one agent, live at once
+	MaxLive            int // agents of one process, live at once
+	MaxParallelTools   int // tool calls of one step that run at once
+	MaxToolResultBytes int // of one tool result
+	MaxTurnSteps       int // model calls of one turn
+}
+
+// The drivers of a store.
+const (
+	DriverSQLite = "sqlite"
+	DriverMemory = "memory"
+)
+
+// Store is where sessions are kept.
+type Store struct {
+	Driver      string
+	Path        string // absolute; empty for memory
+	Synchronous string // full or normal; empty for memory
+}
+
+// Recovery is what a start does with trees that an earlier process left.
+type Recovery struct{ OnStart string }
