@@ -1,0 +1,222 @@
+package memory
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/offshoot-dev/offshoot/session"
+)
+
+// takeoverAge and deadline are those of every store (design § 4): a heartbeat as
+// old as the first may be taken over, and an owner goes by the second.
+const (
+	takeoverAge = 15 * time.Second
+	deadline    = 10 * time.Second
+)
+
+// Backend is what several stores share, as processes share a file: each Store is
+// an owner of its own. It is safe for concurrent use.
+type Backend struct {
+	mu       sync.Mutex
+	sessions map[session.ID]*row
+	order    []*row // by creation time, then id
+	trees    map[session.ID]*tree
+	owners   int // how many stores were opened; numbers their ids
+}
+
+// tree is what is known of all sessions of one root together.
+type tree struct {
+	rows   int
+	owners map[*Store]int // how many sessions each owner holds
+}
+
+// NewBackend returns an empty backend.
+func NewBackend() *Backend {
+	return &Backend{sessions: map[session.ID]*row{}, trees: map[session.ID]*tree{}}
+}
+
+// row is a stored session. The backend's mutex guards it.
+type row struct {
+	header session.Header
+	root   session.ID
+	// prefix is the session whose own events end the prefix, of prefixLen events.
+	prefix    *row
+	prefixLen int64
+	referrers int // rows whose prefix is this one
+	tree      *tree
+	// events are the session's own. Only appended to: a reader keeps the slice as
+	// it was.
+	events  []session.Event
+	owner   *Store
+	writer  *Writer // the owner's; nil when none was handed out
+	epoch   int64
+	updated int64
+	cells   []session.Checkpoint
+	state   string
+	damaged error // set by Damage
+}
+
+func (r *row) id() session.ID { return r.header.ID }
+
+func (r *row) head() int64 { return r.prefixLen + int64(len(r.events)) }
+
+// take makes a store the owner of a row that has none.
+func (r *row) take(s *Store, id session.ID) *Writer {
+	r.epoch++
+	r.owner = s
+	r.writer = &Writer{s: s, r: r, id: id, epoch: r.epoch}
+	r.tree.owners[s]++
+	return r.writer
+}
+
+// release gives a row up without a trace in its log.
+func (r *row) release() {
+	if r.tree.owners[r.owner]--; r.tree.owners[r.owner] == 0 {
+		delete(r.tree.owners, r.owner)
+	}
+	r.owner, r.writer = nil, nil
+}
+
+// fence takes a row from its owner.
+func (r *row) fence() {
+	r.writer.fenced = true
+	r.release()
+	r.epoch++
+}
+
+// put stores checkpoints, but for those that head does not reach yet.
+func (r *row) put(cells []session.Checkpoint) {
+	for _, c := range cells {
+		if c.Seq >= r.head() {
+			continue
+		}
+		if c.Key == session.CellState {
+			r.state = stateOf(c.Value)
+		}
+		i, found := slices.BinarySearchFunc(r.cells, c.Key, func(a session.Checkpoint, key string) int { return cmp.Compare(a.Key, key) })
+		if found {
+			r.cells[i] = c
+		} else {
+			r.cells = slices.Insert(r.cells, i, c)
+		}
+	}
+}
+
+// segment is a run of a log's events that lie in one session.
+type segment struct {
+	events []session.Event
+	next   *segment
+}
+
+// segments returns the log's events from seq on up to its head, prefix included,
+// as they are now.
+func (r *row) segments(seq int64) *segment {
+	var first *segment
+	end := r.head()
+	for r != nil && seq < end {
+		from := max(seq, r.prefixLen)
+		if from < end {
+			own := r.events[from-r.prefixLen : end-r.prefixLen]
+			first = &segment{events: own[:len(own):len(own)], next: first}
+		}
+		end = min(end, r.prefixLen)
+		r = r.prefix
+	}
+	return first
+}
+
+// add enters a row; nearly always it is the newest.
+func (b *Backend) add(r *row) {
+	b.sessions[r.id()] = r
+	i := len(b.order)
+	if i > 0 && b.order[i-1].compare(r.header.CreatedAt, r.id()) > 0 {
+		i = b.search(r.header.CreatedAt, r.id())
+	}
+	b.order = slices.Insert(b.order, i, r)
+	t := b.trees[r.root]
+	if t == nil {
+		t = &tree{owners: map[*Store]int{}}
+		b.trees[r.root] = t
+	}
+	t.rows++
+	r.tree = t
+	if r.prefix != nil {
+		r.prefix.referrers++
+	}
+}
+
+// remove takes out a row that nothing refers to.
+func (b *Backend) remove(r *row) {
+	delete(b.sessions, r.id())
+	i := b.search(r.header.CreatedAt, r.id())
+	b.order = slices.Delete(b.order, i, i+1)
+	if r.tree.rows--; r.tree.rows == 0 {
+		delete(b.trees, r.root)
+	}
+	if r.prefix != nil {
+		r.prefix.referrers--
+	}
+}
+
+// search returns the index in order of the first row not before a position.
+func (b *Backend) search(at int64, id session.ID) int {
+	i, _ := slices.BinarySearchFunc(b.order, struct{}{}, func(r *row, _ struct{}) int { return r.compare(at, id) })
+	return i
+}
+
+// claimTree refuses while another live owner holds a session of the tree, and
+// takes it from dead ones. The caller holds the mutex.
+func (b *Backend) claimTree(s *Store, id, root session.ID, now time.Time) error {
+	t := b.trees[root]
+	if t == nil {
+		return nil
+	}
+	dead := false
+	for o := range t.owners {
+		if o == s {
+			continue
+		}
+		if o.alive(now) {
+			return &session.OwnedError{ID: id, Owner: o.snapshot(now)}
+		}
+		dead = true
+	}
+	if !dead {
+		return nil
+	}
+	for _, r := range b.order {
+		if r.tree == t && r.owner != nil && r.owner != s {
+			r.fence()
+		}
+	}
+	return nil
+}
+
+// bequeath moves the events that others refer to when r goes: to the referrer
+// with the longest prefix, which takes over r's own prefix; the others then
+// refer to that one. The caller holds the mutex.
+func (b *Backend) bequeath(r *row) {
+	if r.referrers == 0 {
+		return
+	}
+	var heir *row
+	for _, o := range b.order {
+		if o.prefix == r && (heir == nil || o.prefixLen > heir.prefixLen) {
+			heir = o
+		}
+	}
+	for _, o := range b.order {
+		if o.prefix == r && o != heir {
+			o.prefix = heir
+			heir.referrers++
+		}
+	}
+	r.referrers = 0
+	heir.events = slices.Concat(r.events[:heir.prefixLen-r.prefixLen], heir.events)
+	heir.prefix, heir.prefixLen = r.prefix, r.prefixLen
+	if heir.prefix != nil {
+		heir.prefix.referrers++
+	}
+}

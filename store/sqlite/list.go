@@ -1,0 +1,261 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/offshoot-dev/offshoot/session"
+)
+
+// defaultLimit is the size of a page that names none.
+const defaultLimit = 1000
+
+const recordColumns = `num, id, header, created_at, root, prefix_id, prefix_len, head, owner, updated_at,
+	cp_identity, cp_usage, cp_title, cp_state`
+
+const sqlRecord = `SELECT ` + recordColumns + ` FROM sessions WHERE id=?`
+
+// List implements session.Store. The records hold the checkpoints that stand in
+// the session's own row (identity, usage, title, state); Inspect has the others
+// too. A listing looks at one snapshot per page.
+func (s *Store) List(ctx context.Context, f session.Filter, p session.Page) (session.Listing, error) {
+	if !s.enter() {
+		return session.Listing{}, session.ErrClosed
+	}
+	defer s.leave()
+	limit := p.Limit
+	if limit <= 0 {
+		limit = defaultLimit
+	}
+	text, args, err := listQuery(f, p, limit+1)
+	if err != nil {
+		return session.Listing{}, fmt.Errorf("list sessions: %w", err)
+	}
+	var l session.Listing
+	err = s.read(ctx, func(inner context.Context, c *readConn) error {
+		owners, err := s.ownerTable(inner, c)
+		if err != nil {
+			return err
+		}
+		l.Records = make([]session.Record, 0, min(limit, 64))
+		rows, err := c.conn.QueryContext(inner, text, args...)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = rows.Close() }() // rows.Err tells what went wrong
+		var row recordRow
+		var last string
+		for rows.Next() {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if len(l.Records) == limit {
+				l.Next = last
+				break
+			}
+			if err := row.scan(rows.Scan); err != nil {
+				return err
+			}
+			if n := len(l.Records); n == cap(l.Records) {
+				// Records are big: copy few times, but allocate for what is there.
+				l.Records = slices.Grow(l.Records, min(limit, 16*n)-n)
+			}
+			l.Records = append(l.Records, row.record(owners))
+			last = row.token()
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		return session.Listing{}, s.wrap("list sessions", err)
+	}
+	return l, nil
+}
+
+// listQuery builds the query of a page. Every condition on the position is on
+// the pair that the indexes are ordered by.
+func listQuery(f session.Filter, p session.Page, limit int) (string, []any, error) {
+	var where []string
+	var args []any
+	cond := func(text string, values ...any) {
+		where = append(where, text)
+		args = append(args, values...)
+	}
+	if f.Parent != "" {
+		cond("parent=?", string(f.Parent))
+	}
+	if f.Top {
+		cond("parent=''")
+	}
+	if f.Root != "" {
+		cond("root=?", string(f.Root))
+	}
+	if f.Origin != "" {
+		cond("origin=?", f.Origin)
+	}
+	if f.Cwd != "" {
+		cond("cwd=?", f.Cwd)
+	}
+	if f.State != "" {
+		cond("state=?", f.State)
+	}
+	op, dir := ">", ""
+	if p.Newest {
+		op, dir = "<", " DESC"
+	}
+	if p.After != "" {
+		at, id, ok := strings.Cut(p.After, ":")
+		ms, err := strconv.ParseInt(at, 10, 64)
+		if !ok || err != nil {
+			return "", nil, fmt.Errorf("page token %q is malformed", p.After)
+		}
+		cond("(created_at, id) "+op+" (?, ?)", ms, id)
+	}
+	text := "SELECT " + recordColumns + " FROM sessions"
+	if len(where) > 0 {
+		text += " WHERE " + strings.Join(where, " AND ")
+	}
+	return text + " ORDER BY created_at" + dir + ", id" + dir + " LIMIT ?", append(args, limit), nil
+}
+
+// ownerEntry is an owner as a record tells it.
+type ownerEntry struct {
+	owner session.Owner
+	live  bool
+}
+
+// ownerTable reads all owners: there is one for each process, not for each session.
+func (s *Store) ownerTable(ctx context.Context, c *readConn) (map[string]ownerEntry, error) {
+	now := s.opt.Now()
+	owners := map[string]ownerEntry{}
+	err := c.rows(ctx, func(scan func(...any) error) (bool, error) {
+		o, err := scanOwner(scan)
+		if err == nil {
+			owners[o.ID] = ownerEntry{owner: o, live: s.alive(o, now)}
+		}
+		return true, err
+	}, sqlOwners)
+	return owners, err
+}
+
+// record reads one session's record with every checkpoint.
+func (s *Store) record(ctx context.Context, c *readConn, id session.ID) (r session.Record, num int64, err error) {
+	st, err := c.stmt(ctx, sqlRecord)
+	if err != nil {
+		return r, 0, err
+	}
+	rows, err := st.QueryContext(ctx, string(id))
+	if err != nil {
+		return r, 0, err
+	}
+	var row recordRow
+	found := rows.Next()
+	if found {
+		err = row.scan(rows.Scan)
+	}
+	if err = errors.Join(err, rows.Err()); err == nil && !found {
+		err = session.ErrNotFound
+	}
+	if err != nil {
+		return r, 0, errors.Join(err, rows.Close())
+	}
+	owners, err := s.ownerTable(ctx, c)
+	if err != nil {
+		return r, 0, errors.Join(err, rows.Close())
+	}
+	r = row.record(owners)
+	if err := rows.Close(); err != nil || r.Err != nil {
+		return r, row.num, err
+	}
+	err = c.rows(ctx, func(scan func(...any) error) (bool, error) {
+		var cell session.Checkpoint
+		err := scan(&cell.Key, &cell.Version, &cell.Seq, &cell.Value)
+		r.Cells = append(r.Cells, cell)
+		return true, err
+	}, sqlCells, row.num)
+	return r, row.num, err
+}
+
+// recordRow is a row of sessions as it comes from the engine. The raw fields are
+// the engine's until the next row.
+type recordRow struct {
+	num, created, prefixLen, head, updated int64
+
+	id                  string
+	root, prefix, owner shared
+	header              sql.RawBytes
+	cells               [len(rowKeys)]sql.RawBytes
+}
+
+func (r *recordRow) scan(scan func(...any) error) error {
+	return scan(&r.num, &r.id, &r.header, &r.created, &r.root, &r.prefix, &r.prefixLen, &r.head, &r.owner, &r.updated,
+		&r.cells[0], &r.cells[1], &r.cells[2], &r.cells[3])
+}
+
+// shared is a text that many rows have in common; equal ones that follow on each
+// other are one string.
+type shared string
+
+// Scan implements sql.Scanner.
+func (s *shared) Scan(v any) error {
+	text, ok := v.(string)
+	if !ok {
+		return fmt.Errorf("column holds a %T instead of text", v)
+	}
+	if text != string(*s) {
+		*s = shared(text)
+	}
+	return nil
+}
+
+// record turns the row into a record; one that cannot be read carries Err (core D11).
+func (r *recordRow) record(owners map[string]ownerEntry) session.Record {
+	id := session.ID(r.id)
+	h, err := session.ParseHeader(r.header)
+	if err == nil && h.ID != id {
+		err = fmt.Errorf("its header names session %q", h.ID)
+	}
+	if err != nil {
+		var unsupported *session.UnsupportedError
+		if !errors.As(err, &unsupported) {
+			var corrupt *session.CorruptError
+			if errors.As(err, &corrupt) {
+				err = corrupt.Err
+			}
+			err = &session.CorruptError{ID: id, Seq: -1, Err: err}
+		}
+		return session.Record{Header: session.Header{ID: id}, Err: err}
+	}
+	rec := session.Record{
+		Header:    h,
+		Meta:      session.Meta{Root: session.ID(r.root), Prefix: session.PrefixRef{ID: session.ID(r.prefix), Len: r.prefixLen}},
+		Head:      r.head,
+		UpdatedAt: r.updated,
+	}
+	for i, data := range r.cells {
+		if data == nil {
+			continue
+		}
+		if rec.Cells == nil {
+			rec.Cells = make([]session.Checkpoint, 0, len(r.cells))
+		}
+		if c, ok := parseCell(rowKeys[i], data); ok {
+			rec.Cells = append(rec.Cells, c)
+		}
+	}
+	if r.owner != "" {
+		o, ok := owners[string(r.owner)]
+		if !ok {
+			o.owner = session.Owner{ID: string(r.owner)}
+		}
+		rec.Owner, rec.Live = &o.owner, o.live
+	}
+	return rec
+}
+
+// token is the position behind this row.
+func (r *recordRow) token() string { return strconv.FormatInt(r.created, 10) + ":" + r.id }

@@ -1,0 +1,161 @@
+package storetest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/offshoot-dev/offshoot/session"
+)
+
+func testList(t *testing.T, f Factory) {
+	r := open(t, f)
+	for i, s := range []struct {
+		id, parent, root session.ID
+		at               int64
+		cwd, state       string
+	}{
+		{"a", "", "a", 30, "/x", "idle"},
+		{"b", "a", "a", 10, "/x", "running"},
+		{"c", "a", "a", 20, "/y", ""},
+		{"d", "", "d", 20, "/y", "idle"},
+		{"e", "b", "a", 20, "/x", "running"},
+	} {
+		h := header(s.id, s.at)
+		h.Cwd, h.ParentSession = s.cwd, s.parent
+		if s.parent != "" {
+			h.Origin = session.OriginSubagent
+		}
+		var cells []session.Checkpoint
+		if s.state != "" {
+			cells = append(cells, session.Checkpoint{Key: session.CellState, Value: fmt.Appendf(nil, `{"state":%q}`, s.state)})
+		}
+		cells = append(cells, session.Checkpoint{Key: session.CellTitle, Version: i, Value: []byte(`"t"`)})
+		w, err := r.Create(r.ctx, h, session.Meta{Root: s.root}, events(0, int64(i)+1), cells)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 {
+			r.close(w)
+		}
+	}
+
+	t.Run("filters, in order of creation then id", func(t *testing.T) {
+		for _, tt := range []struct {
+			f            session.Filter
+			want, newest string
+		}{
+			{session.Filter{}, "b c d e a", "a e d c b"},
+			{session.Filter{Parent: "a"}, "b c", "c b"},
+			{session.Filter{Root: "a"}, "b c e a", "a e c b"},
+			{session.Filter{Top: true}, "d a", "a d"},
+			{session.Filter{Origin: session.OriginSubagent}, "b c e", "e c b"},
+			{session.Filter{Cwd: "/x"}, "b e a", "a e b"},
+			{session.Filter{Cwd: "/x", Top: true}, "a", "a"},
+			{session.Filter{State: "running"}, "b e", "e b"},
+			{session.Filter{State: "running", Parent: "b"}, "e", "e"},
+			{session.Filter{Root: "none"}, "", ""},
+		} {
+			for newest, want := range map[bool]string{false: tt.want, true: tt.newest} {
+				l, err := r.List(r.ctx, tt.f, session.Page{Newest: newest})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := ids(l.Records); got != want || l.Next != "" {
+					t.Errorf("%+v newest %v: %q next %q, want %q", tt.f, newest, got, l.Next, want)
+				}
+			}
+		}
+	})
+	t.Run("pages of every size", func(t *testing.T) {
+		for _, newest := range []bool{false, true} {
+			want := "b c d e a"
+			if newest {
+				want = "a e d c b"
+			}
+			for limit := 1; limit <= 6; limit++ {
+				var all []session.Record
+				p := session.Page{Limit: limit, Newest: newest}
+				for {
+					l, err := r.List(r.ctx, session.Filter{}, p)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if len(l.Records) > limit || (len(l.Records) < limit && l.Next != "") {
+						t.Fatalf("limit %d: a page of %d, next %q", limit, len(l.Records), l.Next)
+					}
+					all = append(all, l.Records...)
+					if p.After = l.Next; p.After == "" {
+						break
+					}
+				}
+				if got := ids(all); got != want {
+					t.Fatalf("limit %d newest %v: %q, want %q", limit, newest, got, want)
+				}
+			}
+		}
+	})
+	t.Run("a page goes on where it stopped, whatever came or went", func(t *testing.T) {
+		l, err := r.List(r.ctx, session.Filter{}, session.Page{Limit: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.close(r.createMeta(header("a0", 10), session.Meta{Root: "a0"}, 0)) // before the position
+		r.close(r.createMeta(header("cc", 20), session.Meta{Root: "cc"}, 0)) // behind it
+		rest, err := r.List(r.ctx, session.Filter{}, session.Page{After: l.Next})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ids(l.Records) + " " + ids(rest.Records); got != "b c cc d e a" {
+			t.Fatalf("listed %q", got)
+		}
+		r.delete("a0")
+		r.delete("cc")
+		if _, err := r.List(r.ctx, session.Filter{}, session.Page{After: "nonsense"}); err == nil {
+			t.Fatal("a malformed position was accepted")
+		}
+	})
+	t.Run("records hold what a listing shows", func(t *testing.T) {
+		l, err := r.List(r.ctx, session.Filter{}, session.Page{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range l.Records {
+			rec := &l.Records[i]
+			full, _ := r.log(rec.Header.ID)
+			if rec.Header != full.Header || rec.Meta != full.Meta || rec.Head != full.Head || rec.UpdatedAt != full.UpdatedAt {
+				t.Errorf("listed %+v, inspected %+v", rec, full)
+			}
+			if c, ok := rec.Cell(session.CellTitle); !ok || string(c.Value) != `"t"` {
+				t.Errorf("%s: title %+v", rec.Header.ID, c)
+			}
+			held := rec.Header.ID == "b" || rec.Header.ID == "d"
+			if (rec.Owner != nil) != held || rec.Live != held {
+				t.Errorf("%s: owner %v live %v", rec.Header.ID, rec.Owner, rec.Live)
+			}
+		}
+	})
+	t.Run("D11 a damaged row is one record, and the listing goes on", func(t *testing.T) {
+		if f.Damage == nil {
+			t.Skip("the factory cannot damage a row")
+		}
+		f.Damage(t, r.Store, "c")
+		l, err := r.List(r.ctx, session.Filter{}, session.Page{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ids(l.Records); got != "b c d e a" {
+			t.Fatalf("listed %q", got)
+		}
+		for _, rec := range l.Records {
+			if rec.Header.ID != "c" {
+				if rec.Err != nil {
+					t.Errorf("%s: %v", rec.Header.ID, rec.Err)
+				}
+				continue
+			}
+			wantAs[*session.CorruptError](t, "the damaged row", rec.Err)
+		}
+		_, _, err = r.Inspect(r.ctx, "c")
+		wantAs[*session.CorruptError](t, "inspecting the damaged row", err)
+	})
+}
