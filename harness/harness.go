@@ -1,0 +1,442 @@
+// Package harness is the composition root: a configuration goes in, a running
+// system comes out, and Close takes it apart in reverse. It decides nothing that a
+// part below could decide; it is where the parts meet. Floor 7.
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/harness/config"
+	"github.com/offshoot-dev/offshoot/llm"
+	"github.com/offshoot-dev/offshoot/llm/openai"
+	"github.com/offshoot-dev/offshoot/llm/scripted"
+	"github.com/offshoot-dev/offshoot/prompt"
+	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/session/projection"
+	"github.com/offshoot-dev/offshoot/store/memory"
+	"github.com/offshoot-dev/offshoot/store/sqlite"
+	"github.com/offshoot-dev/offshoot/subagent"
+	"github.com/offshoot-dev/offshoot/subagent/delegate"
+	"github.com/offshoot-dev/offshoot/subagent/spawn"
+	"github.com/offshoot-dev/offshoot/tool"
+	"github.com/offshoot-dev/offshoot/tool/files"
+	"github.com/offshoot-dev/offshoot/tool/shell"
+)
+
+// Options say what a Harness is made of. Config is required.
+type Options struct {
+	Config *config.Effective
+	// Env is where keys are read from when a call is made; nil is an empty environment.
+	Env config.Environ
+	// Permission is the ceiling of the run; empty is read-only.
+	Permission config.Permission
+	// Approver answers questions under the permission "ask"; nil refuses them.
+	Approver tool.Approver
+	// Store overrides the configured store; the Harness closes it.
+	Store session.Store
+	// Adapters adds models, before the configured routes are registered; a route
+	// that it takes is left to it.
+	Adapters func(*llm.Registry) error
+	// HTTPClient makes the model calls; nil is a client of each adapter's own.
+	HTTPClient *http.Client
+	// UserAgent is sent to models.
+	UserAgent string
+	// DemoPace is how long the demo model waits between two pieces of an answer.
+	DemoPace time.Duration
+	// Logger gets what nobody can be told otherwise; nil discards it.
+	Logger *slog.Logger
+}
+
+// Harness is a running system. Its fields are set by Open and must not be changed.
+type Harness struct {
+	Store       session.Store
+	Projections *projection.Registry
+	Sessions    *session.Registry
+	Models      *llm.Registry
+	Tools       *tool.Registry
+	Prompts     *prompt.Registry
+	Agents      *agent.Registry
+	Subagents   *subagent.Service
+
+	opts  Options
+	names []string       // every tool there is, before any filter
+	close []func() error // in the order of opening
+	exec  *shell.Slot    // the one shell executor
+}
+
+// Open builds a system. On error nothing is left open. Errors of the
+// configuration are *config.Error; those of the store name its path.
+func Open(ctx context.Context, o Options) (_ *Harness, err error) {
+	if o.Config == nil {
+		return nil, errors.New("harness: Config is required")
+	}
+	if o.Env == nil {
+		o.Env = config.MapEnviron(nil)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	h := &Harness{opts: o}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, h.unwind())
+		}
+	}()
+	for _, part := range []func(context.Context) error{
+		h.openStore, h.openSessions, h.openModels, h.openTools, h.openPrompts, h.openAgents, h.openDelegation,
+	} {
+		if err := part(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+// OpenStore opens the store that a configuration names.
+func OpenStore(ctx context.Context, c config.Store) (session.Store, error) {
+	switch c.Driver {
+	case config.DriverMemory:
+		return memory.New(), nil
+	case config.DriverSQLite:
+		opt := sqlite.Options{}
+		if c.Synchronous == "normal" {
+			opt.Synchronous = sqlite.Normal
+		}
+		return sqlite.Open(ctx, c.Path, opt)
+	}
+	return nil, fmt.Errorf("harness: store driver %q is unknown", c.Driver)
+}
+
+func (h *Harness) openStore(ctx context.Context) (err error) {
+	h.Store = h.opts.Store
+	if h.Store == nil {
+		if h.Store, err = OpenStore(ctx, h.opts.Config.Config.Store); err != nil {
+			return err
+		}
+	}
+	h.onClose(func() error { return h.Store.Close(context.WithoutCancel(ctx)) })
+	return nil
+}
+
+func (h *Harness) openSessions(ctx context.Context) (err error) {
+	if h.Projections, err = projection.NewRegistry(projection.BuiltIn()...); err != nil {
+		return err
+	}
+	h.Sessions, err = session.NewRegistry(ctx, session.Config{Store: h.Store, NewCells: h.Projections.NewCells, Logger: h.opts.Logger})
+	return err
+}
+
+func (h *Harness) openModels(context.Context) error {
+	cfg := h.opts.Config.Config
+	h.Models = &llm.Registry{Logger: h.opts.Logger, RetryFor: func(route string) llm.Policy {
+		p := llm.Policy{Key: route}
+		if r, ok := cfg.Routes[route]; ok {
+			if p.MaxRetries = r.MaxRetries; p.MaxRetries == 0 {
+				p.MaxRetries = -1
+			}
+		}
+		return p
+	}}
+	if h.opts.Adapters != nil {
+		if err := h.opts.Adapters(h.Models); err != nil {
+			return err
+		}
+	}
+	for _, name := range h.opts.Config.RouteNames() {
+		if slices.Contains(h.Models.Providers(), name) {
+			continue
+		}
+		a, err := h.adapter(cfg.Routes[name])
+		if err != nil {
+			return fmt.Errorf("route %s: %w", name, err)
+		}
+		if _, err := h.Models.Register(a, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *Harness) adapter(r config.Route) (llm.Adapter, error) {
+	if r.Dialect == config.DemoRoute {
+		return scripted.Demo(scripted.DemoOptions{Pace: h.opts.DemoPace}), nil
+	}
+	c := openai.Config{
+		Dialect: r.Dialect, BaseURL: r.BaseURL, HTTPClient: h.opts.HTTPClient, Headers: r.Headers,
+		IdleTimeout: r.IdleTimeout, UserAgent: h.opts.UserAgent,
+	}
+	if r.KeyEnv != "" {
+		c.APIKeyFunc = func() (string, error) {
+			key, _ := r.Key(h.opts.Env)
+			return key, nil
+		}
+	}
+	return openai.New(c)
+}
+
+func (h *Harness) openTools(context.Context) error {
+	cfg := h.opts.Config.Config
+	h.Tools = tool.New()
+	h.exec = &shell.Slot{}
+	var defs []tool.Definition
+	if cfg.Tools.Files.Enabled {
+		defs = append(defs, files.Tools(files.Options{})...)
+	}
+	if cfg.Tools.Shell.Enabled {
+		local := &shell.Local{}
+		if _, err := h.exec.Mount(local); err != nil {
+			return err
+		}
+		more, err := shell.Tools(local, shell.Options{
+			DefaultTimeout: min(shell.DefaultTimeout, cfg.Tools.Shell.Timeout), MaxTimeout: cfg.Tools.Shell.Timeout,
+			MaxOutput: cfg.Tools.Shell.MaxOutputBytes,
+		})
+		if err != nil {
+			return err
+		}
+		defs = append(defs, more...)
+	}
+	for _, d := range defs {
+		h.names = append(h.names, d.Name)
+		if !h.admits(d.Name) {
+			continue
+		}
+		if _, err := h.Tools.Root().Register(d); err != nil {
+			return err
+		}
+	}
+	h.Tools.Root().AddPreExecute(tool.PermissionGate(h.policy))
+	return nil
+}
+
+// admits applies the deployment's own filter, which restricts every agent.
+func (h *Harness) admits(name string) bool {
+	f := h.opts.Config.Config.Tools.Filter
+	return (f.Allow == nil || slices.Contains(f.Allow, name)) && !slices.Contains(f.Deny, name)
+}
+
+// policy is the ceiling of the run; below an agent that is pinned to "never",
+// asking is refused without a question (design § 4, Trust).
+func (h *Harness) policy(call *tool.Call) tool.Policy {
+	p := tool.Policy(h.opts.Permission)
+	if p == "" {
+		p = tool.PolicyReadOnly
+	}
+	if a, ok := call.Caller.(*agent.Agent); ok && p == tool.PolicyAsk {
+		if pinned, _ := a.Session().Policies(); pinned == string(tool.PolicyNever) {
+			return tool.PolicyNever
+		}
+	}
+	return p
+}
+
+func (h *Harness) openPrompts(context.Context) error {
+	h.Prompts = prompt.New()
+	if _, err := h.Prompts.Root().Add(prompt.Identity(prompt.DefaultIdentity)); err != nil {
+		return err
+	}
+	// The slot is always there, so that a child's persona shadows it (core P3).
+	_, err := h.Prompts.Root().Add(prompt.Persona("", false))
+	return err
+}
+
+func (h *Harness) openAgents(ctx context.Context) (err error) {
+	l := h.opts.Config.Config.Limits
+	h.Agents, err = agent.NewRegistry(ctx, agent.Config{
+		Sessions: h.Sessions, Models: h.Models, Tools: h.Tools, Prompts: h.Prompts,
+		Approver: h.opts.Approver, MaxParallelTools: l.MaxParallelTools, MaxResultBytes: l.MaxToolResultBytes,
+		MaxLive: l.MaxLive, Logger: h.opts.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	h.Agents.AddHooks(agent.Hooks{PreStep: func(_ context.Context, p *agent.PreStep) error {
+		if l.MaxTurnSteps > 0 && p.Step > int64(l.MaxTurnSteps) {
+			return fmt.Errorf("limit reached: the turn has made %d model calls, the most that limits.maxTurnSteps allows", l.MaxTurnSteps)
+		}
+		return nil
+	}})
+	h.onClose(func() error { return h.Agents.Close(context.WithoutCancel(ctx)) })
+	return nil
+}
+
+func (h *Harness) openDelegation(ctx context.Context) (err error) {
+	cfg := h.opts.Config.Config
+	depth := int64(cfg.Limits.MaxDepth)
+	h.Subagents, err = subagent.New(ctx, subagent.Config{
+		Agents: h.Agents, MaxDepth: &depth, MaxChildren: cfg.Limits.MaxChildren, Logger: h.opts.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	// Runs settle when their agents are gone, so the service is the first to be
+	// told and the last of the two to be waited for: see Close.
+	if _, err := h.Subagents.Register(spawn.New("")); err != nil {
+		return err
+	}
+	tools, err := h.delegations()
+	if err != nil {
+		return err
+	}
+	for _, t := range tools {
+		h.names = append(h.names, t.cfg.ToolName)
+	}
+	// Filters are checked against every tool there is, the later ones too.
+	if err := h.checkFilters(); err != nil {
+		return err
+	}
+	for _, t := range tools {
+		if !h.admits(t.cfg.ToolName) {
+			continue
+		}
+		if _, err := delegate.Mount(h.Subagents, h.Tools.Root(), t.cfg, func(err error) {
+			h.opts.Logger.Error("delegation tool is not mounted", "error", err)
+		}); err != nil {
+			return h.opts.Config.Fault(t.key, "%v", err)
+		}
+	}
+	return nil
+}
+
+type delegation struct {
+	key string
+	cfg delegate.Config
+}
+
+// delegations lists the delegation tools: one for each configured provider, and
+// one for each agent definition but the root's.
+func (h *Harness) delegations() ([]delegation, error) {
+	cfg := h.opts.Config.Config
+	var list []delegation
+	for _, name := range sorted(cfg.Providers) {
+		p := cfg.Providers[name]
+		key := "providers." + name
+		d := delegate.Config{Provider: p.Provider, ToolName: p.ToolName, ProviderManaged: p.MaxDepth.Managed}
+		if !p.MaxDepth.Managed {
+			depth := int64(p.MaxDepth.Max)
+			d.MaxDepth = &depth
+		}
+		if err := h.fill(&d, key, p.Description, p.Persona, p.ToolFilter, p.Model, p.MaxTokens); err != nil {
+			return nil, err
+		}
+		list = append(list, delegation{key, d})
+	}
+	for _, name := range sorted(cfg.Agents) {
+		if name == config.DefaultAgent {
+			continue
+		}
+		a := cfg.Agents[name]
+		key := "agents." + name
+		d := delegate.Config{Provider: spawn.DefaultName, ToolName: delegate.DefaultToolName + "_" + name}
+		if err := h.fill(&d, key, a.Description, a.Persona, a.Tools, a.Model, a.MaxTokens); err != nil {
+			return nil, err
+		}
+		list = append(list, delegation{key, d})
+	}
+	return list, nil
+}
+
+func (h *Harness) fill(d *delegate.Config, key string, description, persona *string, filter *config.Filter, model *config.ModelRef, maxTokens *int) error {
+	if description != nil {
+		d.Description = *description
+	}
+	if persona != nil {
+		d.Persona = &subagent.Persona{Text: *persona, Literal: h.literal(key + ".persona")}
+	}
+	if filter != nil {
+		d.ToolFilter = &session.ToolFilter{Allow: filter.Allow, Deny: filter.Deny}
+	}
+	if model != nil {
+		c, err := h.opts.Config.Resolve(*model, key+".model", h.opts.Env)
+		if err != nil {
+			return err
+		}
+		d.Model.Provider, d.Model.Model = c.Ref.Route, c.Ref.Model
+	}
+	if maxTokens != nil {
+		d.Model.MaxTokens = int64(*maxTokens)
+	}
+	return nil
+}
+
+// literal: a text that came with a folder which the person has not trusted is
+// input; nothing in it is interpolated (design § 4, Trust).
+func (h *Harness) literal(key string) bool {
+	src, ok := h.opts.Config.Source(key)
+	return ok && src.Kind == config.FromProject && !h.opts.Config.Trusted
+}
+
+// checkFilters refuses a filter that names a tool which does not exist.
+func (h *Harness) checkFilters() error {
+	cfg := h.opts.Config.Config
+	check := func(key string, f config.Filter) error {
+		for _, list := range []struct {
+			key   string
+			names []string
+		}{{"allow", f.Allow}, {"deny", f.Deny}} {
+			for _, name := range list.names {
+				if !slices.Contains(h.names, name) {
+					known := slices.Clone(h.names)
+					slices.Sort(known)
+					return h.opts.Config.Fault(key+"."+list.key, "no tool is named %q; there are %v", name, known)
+				}
+			}
+		}
+		return nil
+	}
+	errs := []error{check("tools", cfg.Tools.Filter)}
+	for _, name := range sorted(cfg.Agents) {
+		if f := cfg.Agents[name].Tools; f != nil {
+			errs = append(errs, check("agents."+name+".tools", *f))
+		}
+	}
+	for _, name := range sorted(cfg.Providers) {
+		if f := cfg.Providers[name].ToolFilter; f != nil {
+			errs = append(errs, check("providers."+name+".toolFilter", *f))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func sorted[V any](m map[string]V) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+func (h *Harness) onClose(fn func() error) { h.close = append(h.close, fn) }
+
+func (h *Harness) unwind() error {
+	var errs []error
+	for _, fn := range slices.Backward(h.close) {
+		errs = append(errs, fn())
+	}
+	h.close = nil
+	return errors.Join(errs...)
+}
+
+// Close ends every agent, keeping what waits in their inboxes, waits until the
+// delegations have told their ends, and closes the store. It returns when nothing
+// of the system runs any more.
+func (h *Harness) Close(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	var errs []error
+	if h.Agents != nil {
+		errs = append(errs, h.Agents.Close(ctx))
+	}
+	if h.Subagents != nil {
+		errs = append(errs, h.Subagents.Close(ctx))
+	}
+	return errors.Join(append(errs, h.unwind())...)
+}

@@ -1,0 +1,91 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/harness/config"
+	"github.com/offshoot-dev/offshoot/prompt"
+	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/session/projection"
+	"github.com/offshoot-dev/offshoot/tool"
+)
+
+// ErrNotRoot refuses to resume a session that was delegated.
+var ErrNotRoot = errors.New("session belongs to a delegated child: resume its root instead")
+
+// NewRoot creates a root agent in cwd, which must be absolute, on the model that
+// the configuration chose.
+func (h *Harness) NewRoot(ctx context.Context, cwd string, model config.Choice) (*agent.Handle, error) {
+	return h.Agents.Create(ctx, agent.Create{
+		Session: session.New{Cwd: cwd},
+		Options: h.rootOptions(model.Ref.Route, model.Ref.Model),
+		Setup:   h.setupRoot,
+	})
+}
+
+// ResumeRoot goes on with a stored root session on a model (see LastModel). What
+// waits in its inbox is not woken by that; see agent.Agent.Wake. Errors: ErrNotRoot
+// and those of agent.Registry.Resume.
+func (h *Harness) ResumeRoot(ctx context.Context, id session.ID, model config.Choice) (*agent.Handle, error) {
+	rec, _, err := h.Store.Inspect(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("resume session %s: %w", id, err)
+	}
+	if rec.Header.ParentSession != "" {
+		return nil, fmt.Errorf("resume session %s: %w (%s)", id, ErrNotRoot, rec.Meta.Root)
+	}
+	return h.Agents.Resume(ctx, agent.Resume{ID: id, Options: h.rootOptions(model.Ref.Route, model.Ref.Model), Setup: h.setupRoot})
+}
+
+func (h *Harness) rootOptions(route, model string) agent.Options {
+	o := agent.Options{Provider: route, Model: model}
+	if n := h.opts.Config.Config.Agents[config.DefaultAgent].MaxTokens; n != nil {
+		o.MaxTokens = int64(*n)
+	}
+	return o
+}
+
+// setupRoot registers what belongs to the root alone: its persona and its filter.
+func (h *Harness) setupRoot(_ context.Context, a *agent.Agent) error {
+	def := h.opts.Config.Config.Agents[config.DefaultAgent]
+	if def.Persona != nil {
+		if _, err := a.Prompts().Add(prompt.Persona(*def.Persona, h.literal("agents.default.persona"))); err != nil {
+			return err
+		}
+	}
+	if def.Tools == nil {
+		return nil
+	}
+	f := tool.Filter{}
+	if def.Tools.Allow != nil {
+		f.Allow = &def.Tools.Allow
+	}
+	if def.Tools.Deny != nil {
+		f.Deny = &def.Tools.Deny
+	}
+	return a.Tools().Restrict(f)
+}
+
+// LastModel returns the route and model of a stored session's last request, or
+// ok false when it never made one.
+func (h *Harness) LastModel(ctx context.Context, id session.ID) (ref config.ModelRef, ok bool, err error) {
+	rec, events, err := h.Store.Inspect(ctx, id)
+	if err != nil {
+		return ref, false, fmt.Errorf("session %s: %w", id, err)
+	}
+	if u, told := projection.UsageOf(rec); told {
+		return config.ModelRef{Route: u.Provider, Model: u.Model}, u.Provider != "", nil
+	}
+	s, err := h.Sessions.Restore(rec, events)
+	if err != nil {
+		return ref, false, err
+	}
+	hdr := s.RequestHeader()
+	if hdr == nil {
+		return ref, false, nil
+	}
+	return config.ModelRef{Route: hdr.Config.Provider, Model: hdr.Config.Model}, true, nil
+}
