@@ -2,6 +2,7 @@ package jsonx
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -40,34 +41,7 @@ func Compact(data []byte) ([]byte, error) {
 	if err := Validate(data); err != nil {
 		return nil, err
 	}
-	var b bytes.Buffer
-	b.Grow(len(data))
-	if err := compact(&b, data); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
-}
-
-func compact(b *bytes.Buffer, data []byte) error {
-	inString := false
-	for i := 0; i < len(data); i++ {
-		c := data[i]
-		switch {
-		case inString:
-			b.WriteByte(c)
-			if c == '\\' && i+1 < len(data) {
-				i++
-				b.WriteByte(data[i])
-			} else if c == '"' {
-				inString = false
-			}
-		case c == ' ' || c == '\t' || c == '\n' || c == '\r':
-		default:
-			inString = c == '"'
-			b.WriteByte(c)
-		}
-	}
-	return nil
+	return AppendRaw(make([]byte, 0, len(data)), data), nil
 }
 
 // decoder walks one JSON text and checks every byte it passes.
@@ -170,7 +144,7 @@ func (d *decoder) members(depth int, fn func(key string, raw []byte) error) erro
 			return err
 		}
 		if fn != nil {
-			if err := fn(string(key), d.data[start:d.pos]); err != nil {
+			if err := fn(intern(key), d.data[start:d.pos]); err != nil {
 				return err
 			}
 		}
@@ -224,6 +198,62 @@ func (d *decoder) elements(depth int, fn func(raw []byte) error) error {
 	}
 }
 
+// intern returns the key as a string without an allocation for those that occur in
+// nearly every event: a log has several of them in each.
+func intern(key []byte) string {
+	switch string(key) {
+	case "type":
+		return "type"
+	case "seq":
+		return "seq"
+	case "time":
+		return "time"
+	case "data":
+		return "data"
+	case "surfaceOp":
+		return "surfaceOp"
+	case "turn":
+		return "turn"
+	case "step":
+		return "step"
+	case "message":
+		return "message"
+	case "id":
+		return "id"
+	case "role":
+		return "role"
+	case "content":
+		return "content"
+	case "source":
+		return "source"
+	case "kind":
+		return "kind"
+	case "text":
+		return "text"
+	case "provider":
+		return "provider"
+	case "model":
+		return "model"
+	case "name":
+		return "name"
+	case "arguments":
+		return "arguments"
+	case "callId":
+		return "callId"
+	case "toolCallId":
+		return "toolCallId"
+	}
+	return string(key)
+}
+
+// plain reports whether none of the eight bytes in w ends a string, escapes, is a
+// control character or belongs to a rune of several bytes.
+func plain(w uint64) bool {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	quote, slash := w^ones*'"', w^ones*'\\'
+	return (w|(w-ones*0x20)|(quote-ones)|(slash-ones))&highs == 0
+}
+
 // keySet remembers the keys of one object: a scan while they are few, a map
 // beyond, so that an object with very many keys stays linear.
 type keySet struct {
@@ -261,6 +291,10 @@ func (d *decoder) skipString() error {
 	i := d.pos + 1
 	data := d.data
 	for i < len(data) {
+		if len(data)-i >= 8 && plain(binary.LittleEndian.Uint64(data[i:])) {
+			i += 8
+			continue
+		}
 		c := data[i]
 		switch {
 		case c == '"':

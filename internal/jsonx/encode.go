@@ -12,6 +12,10 @@ func AppendString(buf []byte, s string) []byte {
 	buf = append(buf, '"')
 	start := 0
 	for i := 0; i < len(s); i++ {
+		if len(s)-i > 8 && plain(load8(s[i:])) {
+			i += 7
+			continue
+		}
 		c := s[i]
 		if c >= 0x20 && c != '"' && c != '\\' {
 			continue
@@ -37,6 +41,13 @@ func AppendString(buf []byte, s string) []byte {
 	}
 	buf = append(buf, s[start:]...)
 	return append(buf, '"')
+}
+
+// load8 returns the first eight bytes of s as binary.LittleEndian would.
+func load8(s string) uint64 {
+	_ = s[7]
+	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
 // AppendKey appends `"key":`, preceded by a comma unless the last byte of buf
@@ -65,8 +76,28 @@ func AppendTrueField(buf []byte, key string) []byte {
 	return append(AppendKey(buf, key), "true"...)
 }
 
-// AppendRawField appends `"key":raw` with a separating comma if needed. raw must
-// be valid JSON.
+// AppendRaw appends a JSON text without its insignificant white space, so that
+// what was written with line breaks elsewhere stays on one line. raw must be valid
+// JSON.
+func AppendRaw(buf, raw []byte) []byte {
+	inString := false
+	start := 0
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case !inString && (c == ' ' || c == '\n' || c == '\t' || c == '\r'):
+			buf = append(buf, raw[start:i]...)
+			start = i + 1
+		}
+	}
+	return append(buf, raw[start:]...)
+}
+
+// AppendRawField appends `"key":raw` with a separating comma if needed, raw as
+// AppendRaw does.
 func AppendRawField(buf []byte, key string, raw []byte) []byte {
-	return append(AppendKey(buf, key), raw...)
+	return AppendRaw(AppendKey(buf, key), raw)
 }

@@ -1,0 +1,44 @@
+package message_test
+
+import (
+	"testing"
+
+	"github.com/offshoot-dev/offshoot/message"
+)
+
+func TestJoinText(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		blocks []message.Block
+		want   string
+	}{
+		{"none", nil, ""},
+		{"one", []message.Block{message.Text("a")}, "a"},
+		{"one of another type", []message.Block{message.Reasoning("a")}, ""},
+		{"texts among others", []message.Block{message.Text("a"), message.Reasoning("x"), message.ToolCall("c", "n", "{}"), message.Text("b")}, "ab"},
+		{"a result's texts are its own", []message.Block{message.ToolResult("c", []message.Block{message.Text("x")}, false), message.Text("b")}, "b"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := message.JoinText(tc.blocks); got != tc.want {
+				t.Errorf("text %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// core M5: reasoning tokens are a part of the output, and a reported zero is kept.
+func TestUsage_M5(t *testing.T) {
+	a := message.Usage{InputTokens: 1, OutputTokens: 2, CacheReadTokens: 3, HasCacheRead: true}
+	b := message.Usage{InputTokens: 10, OutputTokens: 20, CacheWriteTokens: 40, ReasoningTokens: 5, HasCacheWrite: true, HasReasoning: true}
+	sum := a.Add(b)
+	want := message.Usage{
+		InputTokens: 11, OutputTokens: 22, CacheReadTokens: 3, CacheWriteTokens: 40, ReasoningTokens: 5,
+		HasCacheRead: true, HasCacheWrite: true, HasReasoning: true,
+	}
+	if sum != want || sum != b.Add(a) {
+		t.Errorf("sum %+v, want %+v", sum, want)
+	}
+	if sum.Total() != 76 {
+		t.Errorf("total %d, want 76", sum.Total())
+	}
+}

@@ -1,0 +1,300 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// WriteDelay is the longest time that an event waits for its store (core D3). A
+// flush or a waking send goes at once.
+const WriteDelay = 200 * time.Millisecond
+
+// asError is errors.As without the reflection of a generic target at each call site.
+func asError[E error](err error, target *E) bool { return errors.As(err, target) }
+
+// Flush returns when every event that was appended before the call is stored for
+// good, or with the error of the write that failed. Without a store it returns
+// nil at once; so does a deferred session that was not established yet, since
+// nothing of it is to be stored.
+//
+// Events that were appended meanwhile ride along. ctx bounds only the wait for a
+// write that somebody else began: a write of one's own is never abandoned, since
+// its outcome would be unknown. After a failure the batch is kept, and the next
+// flush or append tries again (core D4).
+func (s *Session) Flush(ctx context.Context) error {
+	s.mu.Lock()
+	target := s.g.head
+	s.mu.Unlock()
+	return s.flushTo(ctx, target)
+}
+
+// FlushTo is Flush for the events below target.
+func (s *Session) FlushTo(ctx context.Context, target int64) error { return s.flushTo(ctx, target) }
+
+func (s *Session) flushTo(ctx context.Context, target int64) error {
+	for {
+		s.mu.Lock()
+		if s.durableLocked() >= target {
+			s.mu.Unlock()
+			return nil
+		}
+		if s.lost != nil {
+			err := s.lost
+			s.mu.Unlock()
+			return err
+		}
+		if s.writing {
+			ch := s.wrote
+			s.mu.Unlock()
+			select {
+			case <-ch:
+				continue
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		if err := s.writeLocked(ctx); err != nil { // unlocks
+			return err
+		}
+	}
+}
+
+// writeLocked stores everything that is pending. It is called with the lock held
+// and no write under way, and returns without the lock.
+func (s *Session) writeLocked(ctx context.Context) error {
+	head, end := s.durable, s.g.head
+	n := s.base.Len()
+	w := write{
+		s: s, writer: s.writer, head: head, end: end,
+		batch: s.events[head-n : end-n : end-n], uncertain: s.uncertain,
+	}
+	if s.cells != nil {
+		w.cells = s.cells.Take(end)
+	}
+	s.writing, s.wrote = true, make(chan struct{})
+	s.disarmLocked()
+	s.mu.Unlock()
+
+	// A caller that gives up must not leave a write whose outcome nobody learns.
+	err := w.run(context.WithoutCancel(ctx))
+
+	s.mu.Lock()
+	s.durable, s.writer, s.uncertain = w.head, w.writer, w.uncertain
+	lost := false
+	if err != nil {
+		if s.cells != nil {
+			s.cells.Untake()
+		}
+		var fenced *FencedError
+		if lost = asError(err, &fenced); lost {
+			s.lost = err
+		}
+		err = fmt.Errorf("session %s: storing events %d to %d: %w", s.header.ID, head, end-1, err)
+	}
+	s.broadcast()
+	s.mu.Unlock()
+	if lost {
+		s.reg.hooks.fenced(s)
+	}
+	if head < w.head {
+		// The next write begins only afterwards, so these come in seq order.
+		s.reg.hooks.stored(s, head, w.head)
+	}
+	s.mu.Lock()
+	s.writing = false
+	close(s.wrote)
+	if err == nil || s.g.head > end {
+		// After a failure only an event that is not part of the failed batch starts
+		// another attempt (core D4).
+		s.armLocked()
+	}
+	s.mu.Unlock()
+	return err
+}
+
+// idleLocked returns when no write is under way, with the lock held as before.
+func (s *Session) idleLocked() {
+	for s.writing {
+		ch := s.wrote
+		s.mu.Unlock()
+		<-ch
+		s.mu.Lock()
+	}
+}
+
+// write is one attempt to store the events from head to end.
+type write struct {
+	s         *Session
+	writer    Writer // nil before the row exists
+	head, end int64  // head moves up to what is known to be stored
+	batch     []Event
+	cells     []Checkpoint
+	uncertain bool // an earlier write's outcome is not known
+}
+
+func (w *write) run(ctx context.Context) (err error) {
+	if w.uncertain {
+		if err := w.settle(ctx); err != nil {
+			return fmt.Errorf("the outcome of an earlier write is unknown: %w", err)
+		}
+		if w.head == w.end {
+			return nil
+		}
+	}
+	if w.writer == nil {
+		if w.writer, err = w.s.reg.cfg.Store.Create(ctx, w.s.header, w.s.Meta(), w.batch, w.cells); err != nil {
+			w.writer = nil
+		}
+	} else {
+		err = w.writer.Append(ctx, w.head, w.batch, w.cells)
+	}
+	switch {
+	case err == nil:
+		w.head = w.end
+		return nil
+	case decided(err):
+		return err
+	}
+	if headErr := w.settle(ctx); headErr != nil {
+		w.uncertain = true
+		return fmt.Errorf("%w (and its outcome is unknown: %w)", err, headErr)
+	}
+	if w.head == w.end {
+		return nil
+	}
+	return err
+}
+
+// settle reads back how far the log is stored after a write of unknown outcome.
+func (w *write) settle(ctx context.Context) error {
+	if w.writer == nil {
+		stored, err := w.s.reg.cfg.Store.Exists(ctx, w.s.header.ID)
+		if err != nil {
+			return err
+		}
+		if !stored {
+			w.uncertain = false
+			return nil
+		}
+		if w.writer, err = w.s.reg.cfg.Store.Open(ctx, w.s.header.ID); err != nil {
+			w.writer = nil
+			return err
+		}
+	}
+	at, err := w.writer.Head(ctx)
+	if err != nil {
+		return err
+	}
+	if at < w.head || at > w.end {
+		return &ConflictError{ID: w.s.header.ID, Want: w.head, Head: at}
+	}
+	w.batch, w.head, w.uncertain = w.batch[at-w.head:], at, false
+	return nil
+}
+
+// decided reports whether a failed write is known not to have happened.
+func decided(err error) bool {
+	var conflict *ConflictError
+	var fenced *FencedError
+	var owned *OwnedError
+	var prefix *PrefixError
+	return errors.Is(err, ErrClosed) || errors.Is(err, ErrExists) || asError(err, &conflict) ||
+		asError(err, &fenced) || asError(err, &owned) || asError(err, &prefix)
+}
+
+// armLocked starts the write-behind window if something is pending and none runs.
+// The window is fixed: later events do not move it (core D3).
+func (s *Session) armLocked() {
+	if s.armed || s.writing || s.closed || s.lost != nil || s.durableLocked() >= s.g.head {
+		return
+	}
+	s.armed = true
+	if s.timer == nil {
+		s.timer = time.AfterFunc(s.reg.cfg.WriteDelay, s.expire)
+	} else {
+		s.timer.Reset(s.reg.cfg.WriteDelay)
+	}
+}
+
+func (s *Session) disarmLocked() {
+	if s.armed {
+		s.armed = false
+		s.timer.Stop()
+	}
+}
+
+// expire is the end of the write-behind window.
+func (s *Session) expire() {
+	s.mu.Lock()
+	if !s.armed || s.closed || s.writing || s.lost != nil {
+		s.mu.Unlock()
+		return
+	}
+	s.armed = false
+	if s.durableLocked() >= s.g.head {
+		s.mu.Unlock()
+		return
+	}
+	// A failure is kept for whoever flushes next; without a new event there is no
+	// further attempt (core D4).
+	if err := s.writeLocked(s.reg.ctx); err != nil {
+		s.reg.cfg.Logger.Warn("write-behind failed", "session", string(s.header.ID), "error", err)
+	}
+}
+
+// AppendEstablish is Append that also ends the deferral of a session prepared
+// with Deferred: from now on its events are stored, the whole of this hold with
+// the first batch.
+func (s *Session) AppendEstablish(drafts ...Draft) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first, err := s.appendLocked(s.reg.nowMS(), drafts)
+	if err == nil && s.deferred {
+		s.deferred, s.free = false, s.g.head
+		s.armLocked()
+	}
+	return first, err
+}
+
+// Deferred reports whether the session was prepared with Deferred and not
+// established yet.
+func (s *Session) Deferred() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.deferred
+}
+
+// CheckOwner confirms that this process still owns the session before something
+// is started that cannot be undone (design § 4, Ownership).
+func (s *Session) CheckOwner(ctx context.Context) error {
+	s.mu.Lock()
+	w, err := s.writer, s.lost
+	s.mu.Unlock()
+	if w == nil || err != nil {
+		return err
+	}
+	return w.Check(ctx)
+}
+
+// close ends the log: nothing can be appended any more. It stores what is
+// pending, gives up ownership, and reports both failures.
+func (s *Session) close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	s.disarmLocked()
+	s.broadcast()
+	target := s.g.head
+	s.mu.Unlock()
+	ctx = context.WithoutCancel(ctx)
+	err := s.flushTo(ctx, target)
+	s.mu.Lock()
+	s.idleLocked()
+	w := s.writer
+	s.mu.Unlock()
+	if w == nil {
+		return err
+	}
+	return errors.Join(err, w.Close(ctx))
+}

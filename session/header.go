@@ -1,0 +1,159 @@
+package session
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/offshoot-dev/offshoot/internal/jsonx"
+)
+
+// ID identifies a session and the agent that lives on it.
+type ID string
+
+// FormatVersion is the version of the log's format (core S7).
+const FormatVersion = 0
+
+// OriginSubagent marks a session that was created by delegation (core S22).
+const OriginSubagent = "subagent"
+
+// Header is what is known of a session before its first event. It is separate
+// from the log and never changes (core S20). Zero values of the optional fields
+// mean absent.
+type Header struct {
+	Version   int64
+	ID        ID
+	CreatedAt int64 // ms since the epoch
+	Cwd       string
+	// ParentSession is lineage: who delegated. It grants nothing (core S21).
+	ParentSession ID
+	// SeedLength counts the events inherited at creation (core S24).
+	SeedLength int64
+	Origin     string
+	// DelegationDepth is 0 for a session that nobody delegated to.
+	DelegationDepth int64
+	AgentPreset     string
+}
+
+// AppendJSON appends the header as a JSON object.
+func (h *Header) AppendJSON(buf []byte) []byte {
+	buf = append(buf, '{')
+	buf = jsonx.AppendIntField(buf, "version", h.Version)
+	buf = jsonx.AppendStringField(buf, "id", string(h.ID))
+	buf = jsonx.AppendIntField(buf, "createdAt", h.CreatedAt)
+	if h.Cwd != "" {
+		buf = jsonx.AppendStringField(buf, "cwd", h.Cwd)
+	}
+	if h.ParentSession != "" {
+		buf = jsonx.AppendStringField(buf, "parentSession", string(h.ParentSession))
+	}
+	if h.SeedLength != 0 {
+		buf = jsonx.AppendIntField(buf, "seedLength", h.SeedLength)
+	}
+	if h.Origin != "" {
+		buf = jsonx.AppendStringField(buf, "origin", h.Origin)
+	}
+	if h.DelegationDepth != 0 {
+		buf = jsonx.AppendIntField(buf, "delegationDepth", h.DelegationDepth)
+	}
+	if h.AgentPreset != "" {
+		buf = jsonx.AppendStringField(buf, "agentPreset", h.AgentPreset)
+	}
+	return append(buf, '}')
+}
+
+// ParseHeader reads a header strictly. A version other than FormatVersion is an
+// *UnsupportedError; anything else that is wrong is a *CorruptError.
+func ParseHeader(data []byte) (Header, error) {
+	var h Header
+	hasVersion, hasCreated := false, false
+	err := jsonx.ReadObject(data, func(key string, raw []byte) (err error) {
+		switch key {
+		case "version":
+			hasVersion = true
+			h.Version, err = jsonx.Int(raw)
+		case "id":
+			var s string
+			s, err = jsonx.String(raw)
+			h.ID = ID(s)
+		case "createdAt":
+			hasCreated = true
+			h.CreatedAt, err = jsonx.Natural(raw)
+		case "cwd":
+			h.Cwd, err = jsonx.String(raw)
+		case "parentSession":
+			var s string
+			s, err = jsonx.String(raw)
+			h.ParentSession = ID(s)
+		case "seedLength":
+			h.SeedLength, err = jsonx.Natural(raw)
+		case "origin":
+			h.Origin, err = jsonx.String(raw)
+		case "delegationDepth":
+			h.DelegationDepth, err = jsonx.Natural(raw)
+		case "agentPreset":
+			h.AgentPreset, err = jsonx.String(raw)
+		default:
+			err = jsonx.UnknownKey(key)
+		}
+		if err != nil {
+			return fmt.Errorf("header field %q: %w", key, err)
+		}
+		return nil
+	})
+	if err == nil && hasVersion && h.Version != FormatVersion {
+		return h, versionError(h.ID, h.Version)
+	}
+	switch {
+	case err != nil:
+	case !hasVersion:
+		err = fmt.Errorf("header has no version")
+	case !hasCreated:
+		err = fmt.Errorf("header has no createdAt")
+	default:
+		err = h.check()
+	}
+	if err != nil {
+		return h, &CorruptError{ID: h.ID, Seq: -1, Err: err}
+	}
+	return h, nil
+}
+
+// check validates the fields' domains.
+func (h *Header) check() error {
+	switch {
+	case h.Version != FormatVersion:
+		return versionError(h.ID, h.Version)
+	case h.ID == "":
+		return fmt.Errorf("header has no id")
+	case !jsonx.ValidString(string(h.ID)) || !jsonx.ValidString(h.Cwd) ||
+		!jsonx.ValidString(string(h.ParentSession)) || !jsonx.ValidString(h.AgentPreset):
+		return fmt.Errorf("header holds invalid UTF-8")
+	case h.CreatedAt < 0 || h.CreatedAt > jsonx.MaxSafe:
+		return fmt.Errorf("header createdAt %d is out of range", h.CreatedAt)
+	case h.Cwd != "" && !filepath.IsAbs(h.Cwd) && !isForeignAbs(h.Cwd):
+		return fmt.Errorf("header cwd %q is not absolute", h.Cwd)
+	case h.SeedLength < 0 || h.SeedLength > jsonx.MaxSafe:
+		return fmt.Errorf("header seedLength %d is out of range", h.SeedLength)
+	case h.DelegationDepth < 0 || h.DelegationDepth > jsonx.MaxSafe:
+		return fmt.Errorf("header delegationDepth %d is out of range", h.DelegationDepth)
+	case h.Origin != "" && h.Origin != OriginSubagent:
+		return fmt.Errorf("header origin %q is unknown", h.Origin)
+	}
+	return nil
+}
+
+// isForeignAbs accepts absolute paths of the other path style, so that a log
+// written on another platform can be read here.
+func isForeignAbs(p string) bool {
+	if p[0] == '/' || p[0] == '\\' {
+		return true
+	}
+	return len(p) > 2 && p[1] == ':' && (p[2] == '\\' || p[2] == '/')
+}
+
+func versionError(id ID, v int64) error {
+	if v > FormatVersion {
+		return &UnsupportedError{ID: id, Seq: -1, Msg: fmt.Sprintf("format version %d was produced by a newer build (this one reads %d)", v, FormatVersion)}
+	}
+	return &UnsupportedError{ID: id, Seq: -1, Msg: fmt.Sprintf("format version %d has no migration path to %d", v, FormatVersion)}
+}

@@ -1,0 +1,178 @@
+package projection
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/offshoot-dev/offshoot/internal/jsonx"
+	"github.com/offshoot-dev/offshoot/session"
+)
+
+// The activities that a log can tell.
+const (
+	// Idle: no turn is open and nothing that wakes waits.
+	Idle = "idle"
+	// Running: a turn is open. Without a live owner (session.Record.Live) it was
+	// interrupted.
+	Running = "running"
+	// Queued: no turn is open, and accepted work that wakes waits for one.
+	Queued = "queued"
+	// Interrupted is never stored: it is what State.Activity makes of Running.
+	Interrupted = "interrupted"
+)
+
+// State is what a session is doing as of its log.
+type State struct {
+	// State is Idle, Running or Queued.
+	State string
+	// Turn is the last turn that was opened in the session's own events, or 0.
+	Turn int64
+	// Reason is how the last closed turn ended, or "".
+	Reason session.EndKind
+	// Waiting counts accepted messages that no turn has claimed, Waking those of
+	// them that were sent to wake.
+	Waiting, Waking int64
+
+	open bool
+	// One byte for each waiting message of a list, so that a splice can be told
+	// apart by position.
+	nextTurn, nextStep string
+}
+
+// Activity combines the state with whether a live process holds the session
+// (session.Record.Live): a running session without one was interrupted.
+func (s State) Activity(live bool) string {
+	if s.State == Running && !live {
+		return Interrupted
+	}
+	return s.State
+}
+
+const (
+	wakes = 'w'
+	waits = '-'
+)
+
+// StateUnit folds turns and the inbox into a *State.
+func StateUnit() Unit {
+	zero := &State{State: Idle}
+	return Unit{
+		Key: session.CellState, Version: 1,
+		Types:  []session.Type{session.TypeTurnStart, session.TypeTurnEnd, session.TypeInboxSpliced},
+		Init:   func(*session.Header) Value { return zero },
+		Apply:  applyState,
+		Append: appendState,
+		Parse:  parseState,
+	}
+}
+
+func applyState(v Value, _ *session.Event, p session.Payload) Value {
+	old, ok := v.(*State)
+	if !ok {
+		return v
+	}
+	next := *old
+	switch p := p.(type) {
+	case *session.TurnStart:
+		next.open, next.Turn = true, p.Turn
+	case *session.TurnEnd:
+		next.open, next.Reason = false, p.Kind
+	case *session.InboxSpliced:
+		list := &next.nextTurn
+		if p.Target == session.NextStep {
+			list = &next.nextStep
+		}
+		*list = splice(*list, p)
+	}
+	next.derive()
+	if next == *old {
+		return v
+	}
+	return &next
+}
+
+func splice(list string, p *session.InboxSpliced) string {
+	// The log checks splices; a fold over a log that was not checked stays in bounds.
+	start := min(max(p.Start, 0), int64(len(list)))
+	end := start + min(max(p.Removed, 0), int64(len(list))-start)
+	mark := wakes
+	if p.NoWake {
+		mark = waits
+	}
+	return list[:start] + strings.Repeat(string(mark), len(p.Inserted)) + list[end:]
+}
+
+// derive computes the visible fields.
+func (s *State) derive() {
+	s.Waiting = int64(len(s.nextTurn) + len(s.nextStep))
+	s.Waking = int64(strings.Count(s.nextTurn, string(wakes)) + strings.Count(s.nextStep, string(wakes)))
+	switch {
+	case s.open:
+		s.State = Running
+	case s.Waking > 0:
+		s.State = Queued
+	default:
+		s.State = Idle
+	}
+}
+
+func appendState(buf []byte, v Value) []byte {
+	s, ok := v.(*State)
+	if !ok {
+		return append(buf, "null"...)
+	}
+	buf = jsonx.AppendStringField(append(buf, '{'), "state", s.State)
+	buf = jsonx.AppendIntField(buf, "turn", s.Turn)
+	if s.Reason != "" {
+		buf = jsonx.AppendStringField(buf, "reason", string(s.Reason))
+	}
+	buf = jsonx.AppendIntField(buf, "queued", s.Waiting)
+	if s.nextTurn != "" {
+		buf = jsonx.AppendStringField(buf, "nextTurn", s.nextTurn)
+	}
+	if s.nextStep != "" {
+		buf = jsonx.AppendStringField(buf, "nextStep", s.nextStep)
+	}
+	return append(buf, '}')
+}
+
+func parseState(_ *session.Header, data []byte) (Value, error) {
+	s := &State{}
+	var stated string
+	queued := int64(-1)
+	err := jsonx.ReadObject(data, func(key string, raw []byte) error {
+		switch key {
+		case "state":
+			return setString(&stated, raw)
+		case "turn":
+			return setInt(&s.Turn, raw)
+		case "reason":
+			return setString(&s.Reason, raw)
+		case "queued":
+			return setInt(&queued, raw)
+		case "nextTurn":
+			return setString(&s.nextTurn, raw)
+		case "nextStep":
+			return setString(&s.nextStep, raw)
+		}
+		return jsonx.UnknownKey(key)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, list := range []string{s.nextTurn, s.nextStep} {
+		if strings.Trim(list, string(wakes)+string(waits)) != "" {
+			return nil, fmt.Errorf("inbox list %q holds unknown marks", list)
+		}
+	}
+	s.open = stated == Running
+	s.derive()
+	if s.State != stated || s.Waiting != queued {
+		return nil, fmt.Errorf("state %q with %d queued contradicts its lists", stated, queued)
+	}
+	return s, nil
+}
+
+// StateOf returns the state that a record's checkpoint holds; false means that it
+// does not tell.
+func StateOf(rec session.Record) (State, bool) { return of[State](&rec, StateUnit()) }

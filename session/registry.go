@@ -1,0 +1,574 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Config configures a Registry. The zero value is a live-only registry.
+type Config struct {
+	// Store keeps the logs; nil keeps them in memory only.
+	Store Store
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+	// NewCells makes the checkpoint cells of a session, or is nil.
+	NewCells func(h *Header) Cells
+	// Validators may veto an append before it is committed (core S4). They run
+	// under the log's lock, must not call the session, and must be quick.
+	Validators []Validator
+	// ExtraTypes adds event types to the vocabulary (core S8).
+	ExtraTypes []ExtraType
+	// WriteDelay is how long write-behind may hold events back; 0 is WriteDelay.
+	WriteDelay time.Duration
+	// Logger gets what nobody can be told otherwise; nil discards it.
+	Logger *slog.Logger
+}
+
+// Validator checks an event before it is committed.
+type Validator func(h *Header, e Event) error
+
+// Hooks are called synchronously, in the order of their registration, with
+// panics contained. They may call non-blocking operations of the session.
+type Hooks struct {
+	// Created runs when a session becomes live; an error vetoes it (core S29).
+	Created func(*Session) error
+	// Disposed runs when a session that was announced left the registry.
+	Disposed func(*Session)
+	// Stored runs after the events from seq from up to to were stored, in order
+	// for each session.
+	Stored func(s *Session, from, to int64)
+	// Fenced runs when another process took the session over.
+	Fenced func(*Session)
+	// Flush takes part in Registry.Flush.
+	Flush func(context.Context, *Session) error
+}
+
+// Registry prepares sessions and holds the live ones (core S27–S31, D1–D8). It
+// is safe for concurrent use.
+type Registry struct {
+	cfg   Config
+	types typeTable
+	hooks hookList
+	ctx   context.Context
+
+	mu       sync.Mutex // guards following
+	live     map[ID]*Session
+	busy     map[ID]chan struct{}       // ids being prepared, live or retiring; closed when free
+	announce map[*Session]*announcement // sessions whose announcement was dispatched
+	closed   bool
+}
+
+// NewRegistry returns a registry. ctx carries values for writes that nobody
+// waits for; its end has no effect. An error names an invalid extra type.
+func NewRegistry(ctx context.Context, cfg Config) (*Registry, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.WriteDelay == 0 {
+		cfg.WriteDelay = WriteDelay
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	types, err := newTypeTable(cfg.ExtraTypes)
+	if err != nil {
+		return nil, err
+	}
+	return &Registry{
+		cfg: cfg, types: types, ctx: context.WithoutCancel(ctx), hooks: hookList{log: cfg.Logger},
+		live: map[ID]*Session{}, busy: map[ID]chan struct{}{}, announce: map[*Session]*announcement{},
+	}, nil
+}
+
+func (r *Registry) nowMS() int64 { return r.cfg.Now().UnixMilli() }
+
+// Store returns the registry's store, or nil.
+func (r *Registry) Store() Store { return r.cfg.Store }
+
+// NewID returns a fresh random id. It sorts by time of creation and is lower
+// case, so that it survives every file system (core S31).
+func NewID() ID {
+	id, err := uuid.NewV7()
+	if err != nil {
+		// The system has no randomness: nothing that follows could be trusted.
+		return ID(uuid.New().String())
+	}
+	return ID(id.String())
+}
+
+// AddHooks registers hooks and returns a function that removes them.
+func (r *Registry) AddHooks(h Hooks) (remove func()) { return r.hooks.add(h) }
+
+// New describes a session to be prepared.
+type New struct {
+	// ID is the session's id; "" mints one.
+	ID ID
+	// Cwd, ParentSession, Origin, DelegationDepth and AgentPreset go into the header.
+	Cwd             string
+	ParentSession   ID
+	Origin          string
+	DelegationDepth int64
+	AgentPreset     string
+	// Root is the id of the tree's root; "" makes the session a root itself.
+	Root ID
+	// Seed is what the session inherits, or nil.
+	Seed *Seed
+	// Deferred keeps everything out of the store until Establish: a session that
+	// never came to be leaves nothing behind (design § 4).
+	Deferred bool
+}
+
+// Prepare builds an unpublished session: it can be appended to, but nobody can
+// find it and no observer sees it (core S27). Whoever prepared it enters it, or
+// calls Abandon. The id is reserved from here on; ErrExists says it is taken.
+func (r *Registry) Prepare(ctx context.Context, n New) (*Session, error) {
+	id := n.ID
+	if id == "" {
+		id = NewID()
+	}
+	if err := r.reserve(id); err != nil {
+		return nil, err
+	}
+	s, err := r.build(n, id)
+	if err == nil && r.cfg.Store != nil && n.ID != "" {
+		var stored bool
+		if stored, err = r.cfg.Store.Exists(ctx, id); err == nil && stored {
+			err = fmt.Errorf("session %s: %w", id, ErrExists)
+		}
+	}
+	if err != nil {
+		r.release(id)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (r *Registry) build(n New, id ID) (*Session, error) {
+	s := &Session{reg: r, root: n.Root, deferred: n.Deferred, header: Header{
+		Version: FormatVersion, ID: id, CreatedAt: r.nowMS(), Cwd: n.Cwd, ParentSession: n.ParentSession,
+		Origin: n.Origin, DelegationDepth: n.DelegationDepth, AgentPreset: n.AgentPreset,
+	}}
+	if s.root == "" {
+		s.root = id
+	}
+	if err := s.header.check(); err != nil {
+		return nil, fmt.Errorf("session %s: %w", id, err)
+	}
+	if r.cfg.NewCells != nil {
+		s.cells = r.cfg.NewCells(&s.header)
+	}
+	s.events = make([]Event, 0, 16)
+	if n.Seed == nil {
+		return s, nil
+	}
+	if err := s.seed(n.Seed); err != nil {
+		return nil, fmt.Errorf("session %s: seed: %w", id, err)
+	}
+	s.durable = s.base.Len()
+	if err := s.endSeed(); err != nil {
+		return nil, err
+	}
+	s.firstLive = s.g.head
+	return s, nil
+}
+
+// endSeed marks the end of what the session was constructed with, unless the log
+// ends in such a mark already (core S26).
+func (s *Session) endSeed() error {
+	if s.g.head > 0 {
+		if e, ok := s.Event(s.g.head - 1); ok && e.Type == TypeEndSeed {
+			return nil
+		}
+	}
+	_, err := s.Append(Draft{Payload: &EndSeed{}})
+	return err
+}
+
+// PrepareStored opens a stored session for going on with it: it takes ownership,
+// reads the log, commits the repair of a crash, and returns the session
+// unpublished (core S35–S39, D8). A second prepare of the same id waits for the
+// first to publish or abandon, and then finds it live (ErrExists).
+//
+// Errors: ErrNotFound, *OwnedError, *CorruptError, *UnsupportedError,
+// *InvariantError, the cause of ctx's end.
+func (r *Registry) PrepareStored(ctx context.Context, id ID) (*Session, error) {
+	if r.cfg.Store == nil {
+		return nil, fmt.Errorf("session %s: no store: %w", id, ErrNotFound)
+	}
+	if err := r.reserveWait(ctx, id); err != nil {
+		return nil, err
+	}
+	s, err := r.open(ctx, id)
+	if err != nil {
+		r.release(id)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (r *Registry) open(ctx context.Context, id ID) (_ *Session, err error) {
+	w, err := r.cfg.Store.Open(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("open: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.Close(context.WithoutCancel(ctx)))
+		}
+	}()
+	rec, events, err := r.cfg.Store.Inspect(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("open: %w", err)
+	}
+	s, err := r.rebuild(rec, events)
+	if err != nil {
+		return nil, err
+	}
+	s.writer, s.durable = w, s.g.head
+	if err = s.repair(ctx); err != nil {
+		return nil, err
+	}
+	s.firstLive = s.g.head
+	if err = s.endSeed(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// rebuild replays a stored log into a session.
+func (r *Registry) rebuild(rec Record, events iter.Seq2[Event, error]) (*Session, error) {
+	s := &Session{reg: r, root: rec.Meta.Root, header: rec.Header}
+	if rec.Header.Version != FormatVersion {
+		return nil, versionError(rec.Header.ID, rec.Header.Version)
+	}
+	if r.cfg.NewCells != nil {
+		s.cells = r.cfg.NewCells(&s.header)
+	}
+	s.events = make([]Event, 0, rec.Head+8)
+	s.g.replay = true
+	defer func() { s.g.replay = false }()
+	for e, err := range events {
+		if err != nil {
+			return nil, err
+		}
+		if err := s.take(e); err != nil {
+			return nil, err
+		}
+	}
+	if s.g.head < s.header.SeedLength {
+		return nil, &CorruptError{ID: s.header.ID, Seq: s.g.head, Err: fmt.Errorf("seedLength is %d", s.header.SeedLength)}
+	}
+	return s, nil
+}
+
+// reserve claims an id for a session under construction.
+func (r *Registry) reserve(id ID) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return fmt.Errorf("session %s: registry: %w", id, ErrClosed)
+	}
+	if r.busy[id] != nil {
+		return fmt.Errorf("session %s: %w", id, ErrExists)
+	}
+	r.busy[id] = make(chan struct{})
+	return nil
+}
+
+// reserveWait is reserve that waits while the id is being prepared or retired.
+func (r *Registry) reserveWait(ctx context.Context, id ID) error {
+	for {
+		r.mu.Lock()
+		ch, closed := r.busy[id], r.closed
+		live := r.live[id] != nil
+		if ch == nil && !closed {
+			r.busy[id] = make(chan struct{})
+			r.mu.Unlock()
+			return nil
+		}
+		r.mu.Unlock()
+		switch {
+		case closed:
+			return fmt.Errorf("session %s: registry: %w", id, ErrClosed)
+		case live:
+			return fmt.Errorf("session %s: %w", id, ErrExists)
+		}
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (r *Registry) release(id ID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if ch := r.busy[id]; ch != nil {
+		close(ch)
+		delete(r.busy, id)
+	}
+}
+
+// Abandon gives up a prepared session that was not entered. What a store holds
+// of it stays as it is.
+func (r *Registry) Abandon(ctx context.Context, s *Session) error {
+	s.mu.Lock()
+	s.closed = true
+	s.disarmLocked()
+	s.broadcast()
+	s.idleLocked()
+	w := s.writer
+	s.mu.Unlock()
+	defer r.release(s.header.ID)
+	if w == nil {
+		return nil
+	}
+	return w.Close(context.WithoutCancel(ctx))
+}
+
+// Enter makes a prepared session live. It returns the function that ends it:
+// detach takes exactly this session out of the registry, tells Disposed hooks if
+// it was announced, stores what is pending, and gives up ownership; it is
+// idempotent, every caller gets the same result, and the id stays reserved until
+// it is done (core S28, D6).
+func (r *Registry) Enter(s *Session) (detach func(context.Context) error, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, fmt.Errorf("session %s: registry: %w", s.header.ID, ErrClosed)
+	}
+	if r.live[s.header.ID] != nil || r.busy[s.header.ID] == nil {
+		return nil, fmt.Errorf("session %s: %w", s.header.ID, ErrExists)
+	}
+	r.live[s.header.ID] = s
+	// The reservation stays until the session has retired, but those who wait for
+	// the preparation learn that it is over.
+	close(r.busy[s.header.ID])
+	r.busy[s.header.ID] = make(chan struct{})
+	var began atomic.Bool
+	var result error
+	done := make(chan struct{})
+	return func(ctx context.Context) error {
+		if began.CompareAndSwap(false, true) {
+			result = r.detach(ctx, s)
+			close(done)
+		}
+		<-done
+		return result
+	}, nil
+}
+
+func (r *Registry) detach(ctx context.Context, s *Session) error {
+	r.mu.Lock()
+	delete(r.live, s.header.ID)
+	a := r.announce[s]
+	delete(r.announce, s)
+	tell := a != nil && !a.running
+	if a != nil && a.running {
+		a.detached = true
+	}
+	r.mu.Unlock()
+	if tell {
+		r.hooks.disposed(s)
+	}
+	err := s.close(ctx)
+	r.release(s.header.ID)
+	return err
+}
+
+// announcement is guarded by the registry's lock.
+type announcement struct {
+	running  bool // the Created hooks are being told
+	detached bool // meanwhile the session left: the Disposed hooks come afterwards
+}
+
+// Announce tells the Created hooks of an entered session. An error is the first
+// veto; the caller detaches then, which closes the pair. If a hook, or somebody
+// else meanwhile, detached the session, the Disposed hooks are told when all
+// Created hooks were, and the error is ErrNotLive (core S29).
+func (r *Registry) Announce(s *Session) error {
+	r.mu.Lock()
+	if r.live[s.header.ID] != s {
+		r.mu.Unlock()
+		return fmt.Errorf("announce session %s: %w", s.header.ID, ErrNotLive)
+	}
+	a := &announcement{running: true}
+	r.announce[s] = a
+	r.mu.Unlock()
+	err := r.hooks.created(s)
+	r.mu.Lock()
+	a.running = false
+	gone := a.detached
+	r.mu.Unlock()
+	if gone {
+		r.hooks.disposed(s)
+		if err == nil {
+			err = ErrNotLive
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("announce session %s: %w", s.header.ID, err)
+	}
+	return nil
+}
+
+// Get returns a live session.
+func (r *Registry) Get(id ID) (*Session, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.live[id]
+	return s, s != nil
+}
+
+// List returns the live sessions in order of creation time, then id.
+func (r *Registry) List() []*Session {
+	r.mu.Lock()
+	list := make([]*Session, 0, len(r.live))
+	for _, s := range r.live {
+		list = append(list, s)
+	}
+	r.mu.Unlock()
+	slices.SortFunc(list, func(a, b *Session) int { return CompareHeaders(&a.header, &b.header) })
+	return list
+}
+
+// CompareHeaders orders by creation time, then by the bytes of the id (core D34, seam GO-08).
+func CompareHeaders(a, b *Header) int {
+	switch {
+	case a.CreatedAt < b.CreatedAt:
+		return -1
+	case a.CreatedAt > b.CreatedAt:
+		return 1
+	case a.ID < b.ID:
+		return -1
+	case a.ID > b.ID:
+		return 1
+	}
+	return 0
+}
+
+// Flush makes a live session's events durable and lets the Flush hooks take
+// part; it waits for all of them before it returns the first failure. It reports
+// whether anybody took part: false means that nothing was stored, since there is
+// no store (core S30, D5).
+func (r *Registry) Flush(ctx context.Context, s *Session) (bool, error) {
+	if live, ok := r.Get(s.header.ID); !ok || live != s {
+		return false, fmt.Errorf("flush session %s: %w", s.header.ID, ErrNotLive)
+	}
+	took, hookErr := r.hooks.flush(ctx, s)
+	if r.cfg.Store == nil {
+		return took, hookErr
+	}
+	err := s.Flush(ctx)
+	if err == nil {
+		err = hookErr
+	}
+	return true, err
+}
+
+// Close refuses new sessions from now on and returns the sessions that are still
+// live: whoever owns them detaches them before the store is closed (core D7).
+func (r *Registry) Close() []*Session {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	return r.List()
+}
+
+// hookList dispatches hooks in order; a snapshot is taken before each dispatch.
+type hookList struct {
+	log *slog.Logger
+
+	mu   sync.Mutex // guards list
+	list []*Hooks
+}
+
+func (l *hookList) add(h Hooks) (remove func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := &h
+	l.list = append(slices.Clip(l.list), p)
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.list = slices.DeleteFunc(slices.Clone(l.list), func(q *Hooks) bool { return q == p })
+	}
+}
+
+func (l *hookList) snapshot() []*Hooks {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.list
+}
+
+func contain(fn func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("hook panicked: %v", p)
+		}
+	}()
+	return fn()
+}
+
+func (l *hookList) warn(name string, s *Session, err error) {
+	if err != nil {
+		l.log.Error("session hook failed", "hook", name, "session", string(s.header.ID), "error", err)
+	}
+}
+
+func (l *hookList) created(s *Session) error {
+	for _, h := range l.snapshot() {
+		if h.Created != nil {
+			if err := contain(func() error { return h.Created(s) }); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (l *hookList) disposed(s *Session) {
+	for _, h := range l.snapshot() {
+		if h.Disposed != nil {
+			l.warn("disposed", s, contain(func() error { h.Disposed(s); return nil }))
+		}
+	}
+}
+
+func (l *hookList) stored(s *Session, from, to int64) {
+	for _, h := range l.snapshot() {
+		if h.Stored != nil {
+			l.warn("stored", s, contain(func() error { h.Stored(s, from, to); return nil }))
+		}
+	}
+}
+
+func (l *hookList) fenced(s *Session) {
+	for _, h := range l.snapshot() {
+		if h.Fenced != nil {
+			l.warn("fenced", s, contain(func() error { h.Fenced(s); return nil }))
+		}
+	}
+}
+
+func (l *hookList) flush(ctx context.Context, s *Session) (took bool, first error) {
+	for _, h := range l.snapshot() {
+		if h.Flush != nil {
+			took = true
+			if err := contain(func() error { return h.Flush(ctx, s) }); err != nil && first == nil {
+				first = err
+			}
+		}
+	}
+	return took, first
+}

@@ -1,0 +1,514 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/offshoot-dev/offshoot/internal/jsonx"
+	"github.com/offshoot-dev/offshoot/message"
+)
+
+// Session is one log with the folds that follow it. See the package comment for
+// its concurrency. A Session comes from a Registry.
+type Session struct {
+	reg    *Registry
+	header Header
+	root   ID
+	base   *Prefix // what the log inherits, or nil
+	// firstLive is the length of the log when this process constructed it (core
+	// S24): on a resume that is the whole stored log.
+	firstLive int64
+
+	mu sync.Mutex // guards following
+
+	events []Event // own events, from seq base.Len() on
+	arena  []byte  // where payloads are encoded
+
+	g       grammar
+	surf    surface
+	box     inbox
+	hdr     *RequestHeader
+	reqCtx  *RequestContext
+	cut     cut // the state at the last turn/end
+	own     *DescriptorEvent
+	policy  *ApprovalPolicy
+	sandbox *SandboxMode
+	title   string
+	epochs  int64 // own subagent/settled events
+	cells   Cells
+	folds   []Fold
+
+	closed bool
+	signal chan struct{} // closed and replaced on every change someone waits for; may be nil
+
+	// Write-behind. durable events are stored; writing says that one write is
+	// under way, and wrote is closed when it ends.
+	writer    Writer
+	durable   int64
+	deferred  bool  // nothing may be stored before AppendEstablish
+	free      int64 // events below it are claimable whatever is stored
+	writing   bool
+	wrote     chan struct{}
+	uncertain bool // the last write's outcome is not known
+	lost      error
+	timer     *time.Timer
+	armed     bool
+}
+
+// cut is what a Prefix shares: the log's length and folds right behind a turn/end.
+type cut struct {
+	len    int64
+	turn   int64
+	surf   surface
+	hdr    *RequestHeader
+	reqCtx *RequestContext
+
+	policy  *ApprovalPolicy
+	sandbox *SandboxMode
+	title   string
+}
+
+// Cells computes the checkpoints that travel with a session's batches (core
+// D25, D28, D29) over its own suffix: inherited events are the ancestor's.
+// Package projection implements it. The methods run under the log's lock and
+// must not call back.
+type Cells interface {
+	Fold
+	// Take returns the cells that changed since they were last taken; each is as
+	// of seq head-1. A cell that Untake was not called for counts as stored.
+	Take(head int64) []Checkpoint
+	// Untake says that the cells of the last Take were not stored.
+	Untake()
+}
+
+// Draft is an event to be appended. A zero Op on a surface type means append.
+type Draft struct {
+	Payload Payload
+	Op      SurfaceOp
+	Sources []int64
+}
+
+// ID returns the session's id.
+func (s *Session) ID() ID { return s.header.ID }
+
+// Header returns the session's header.
+func (s *Session) Header() Header { return s.header }
+
+// Root returns the id of the tree's root.
+func (s *Session) Root() ID { return s.root }
+
+// Meta returns what a store keeps of the session beside its header.
+func (s *Session) Meta() Meta {
+	m := Meta{Root: s.root}
+	if s.base != nil {
+		m.Prefix = PrefixRef{ID: s.base.owner, Len: s.base.Len()}
+	}
+	return m
+}
+
+// FirstLive returns the length of the log when this process constructed it: the
+// seq of the first event that can be live here (core S24).
+func (s *Session) FirstLive() int64 { return s.firstLive }
+
+// Append appends the drafts in one hold of the log: either all of them or, with
+// an error, none. It returns the seq of the first. No flush cuts the hold apart.
+//
+// Payloads and what they point to must not be modified afterwards. Errors: an
+// *InvariantError, an invalid payload, a Validator's veto, or ErrClosed.
+func (s *Session) Append(drafts ...Draft) (int64, error) {
+	return s.append(s.reg.nowMS(), drafts)
+}
+
+func (s *Session) append(now int64, drafts []Draft) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.appendLocked(now, drafts)
+}
+
+func (s *Session) appendLocked(now int64, drafts []Draft) (int64, error) {
+	if s.closed {
+		return 0, fmt.Errorf("session %s: append: %w", s.header.ID, ErrClosed)
+	}
+	first := s.g.head
+	g := s.g
+	box := s.box
+	mark, arena := len(s.events), s.arena
+	// A replacement in a batch sees what the events before it did to the surface.
+	surf, scratch := &s.surf, surface{}
+	if len(drafts) > 1 && slices.ContainsFunc(drafts, func(d Draft) bool { return d.Op.Kind == OpReplace }) {
+		scratch = s.surf.snapshot()
+		surf = &scratch
+	}
+	undo := func(err error) (int64, error) {
+		clear(s.events[mark:])
+		s.events, s.arena = s.events[:mark], arena
+		return 0, err
+	}
+	for i := range drafts {
+		e, info, err := s.encode(&drafts[i], first+int64(i), now)
+		if err != nil {
+			return undo(err)
+		}
+		if rule, msg := g.next(&e, info, surf); rule != "" {
+			return undo(&InvariantError{ID: s.header.ID, Seq: e.Seq, Type: e.Type, Rule: rule, Msg: msg})
+		}
+		if p, ok := e.payload.(*InboxSpliced); ok {
+			if err := box.check(p); err != nil {
+				return undo(&InvariantError{ID: s.header.ID, Seq: e.Seq, Type: e.Type, Rule: "L10", Msg: err.Error()})
+			}
+			box.apply(e.Seq, p)
+		}
+		for _, v := range s.reg.cfg.Validators {
+			if err := v(&s.header, e); err != nil {
+				return undo(fmt.Errorf("session %s: %s at seq %d refused: %w", s.header.ID, e.Type, e.Seq, err))
+			}
+		}
+		if surf == &scratch {
+			scratch.apply(&e)
+		}
+		s.events = append(s.events, e)
+	}
+	s.g, s.box = g, box
+	for i := mark; i < len(s.events); i++ {
+		s.apply(&s.events[i])
+	}
+	s.broadcast()
+	s.armLocked()
+	return first, nil
+}
+
+// encode turns a draft into an event whose payload bytes lie in the arena.
+func (s *Session) encode(d *Draft, seq, now int64) (Event, *typeInfo, error) {
+	typ := d.Payload.EventType()
+	fail := func(err error) (Event, *typeInfo, error) {
+		return Event{}, nil, fmt.Errorf("session %s: append %s: %w", s.header.ID, typ, err)
+	}
+	info := s.reg.types[typ]
+	ignorable := false
+	if info == nil {
+		op, ok := d.Payload.(*Opaque)
+		if !ok || !op.Skip {
+			return fail(errors.New("unknown event type"))
+		}
+		info = &typeInfo{typ: typ, ignorable: true}
+	} else if _, ok := d.Payload.(*Opaque); ok && info.decode != nil {
+		return fail(errors.New("an event of this type needs its typed payload"))
+	}
+	ignorable = info.ignorable
+	if c, ok := d.Payload.(checker); ok {
+		if err := c.check(); err != nil {
+			return fail(err)
+		}
+	}
+	var data []byte
+	if h, ok := d.Payload.(*RequestHeader); ok && h.encoded != nil {
+		data = h.encoded // shared by every log with this header
+	} else {
+		if cap(s.arena)-len(s.arena) < 512 {
+			s.arena = make([]byte, 0, s.arenaSize())
+		}
+		start := len(s.arena)
+		s.arena = d.Payload.appendJSON(s.arena)
+		data = s.arena[start:len(s.arena):len(s.arena)]
+		if !utf8.Valid(data) {
+			return fail(errors.New("text is not valid UTF-8"))
+		}
+		if bytes.IndexByte(data, '\n') >= 0 {
+			// Raw JSON with line breaks: a stored event is one line.
+			var err error
+			if data, err = jsonx.Compact(data); err != nil {
+				return fail(err)
+			}
+		}
+	}
+	op := d.Op
+	if info.surface && op.Kind == OpNone {
+		op.Kind = OpAppend
+	}
+	return Event{Type: typ, Seq: seq, Time: now, Ignorable: ignorable, Op: op, Sources: d.Sources, data: data, payload: d.Payload}, info, nil
+}
+
+// arenaSize doubles from 2 KiB to 64 KiB, so that a short log stays small and a
+// long one allocates rarely.
+func (s *Session) arenaSize() int {
+	return min(max(2048, cap(s.arena)*2), 64<<10)
+}
+
+// apply moves the folds over a checked event that stands in the log.
+func (s *Session) apply(e *Event) {
+	switch p := e.payload.(type) {
+	case *UserMessage, *AssistantMessage, *ToolResult:
+		s.surf.apply(e)
+	case *RequestHeader:
+		s.hdr = p
+	case *RequestContext:
+		s.reqCtx = p
+	case *DescriptorEvent:
+		if e.Seq >= s.header.SeedLength {
+			s.own = p
+		}
+	case *ApprovalPolicy:
+		s.policy = p
+	case *SandboxMode:
+		s.sandbox = p
+	case *Title:
+		s.title = p.Title
+	case *Settled:
+		if e.Seq >= s.header.SeedLength {
+			s.epochs++
+		}
+	case *TurnEnd:
+		s.cut = cut{
+			len: e.Seq + 1, turn: p.Turn, surf: s.surf.snapshot(), hdr: s.hdr, reqCtx: s.reqCtx,
+			policy: s.policy, sandbox: s.sandbox, title: s.title,
+		}
+	}
+	if s.cells != nil && e.Seq >= s.header.SeedLength {
+		s.cells.Apply(e)
+	}
+	for _, f := range s.folds {
+		f.Apply(e)
+	}
+}
+
+// Watch attaches a fold that is moved by every event from now on. with reads it
+// under the log's lock and must not call the session; stop detaches it.
+func (s *Session) Watch(f Fold) (with func(func()), stop func()) {
+	s.mu.Lock()
+	s.folds = append(slices.Clip(s.folds), f)
+	s.mu.Unlock()
+	with = func(fn func()) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		fn()
+	}
+	stop = func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.folds = slices.DeleteFunc(slices.Clone(s.folds), func(g Fold) bool { return g == f })
+	}
+	return with, stop
+}
+
+// Head returns the number of events, inherited ones included.
+func (s *Session) Head() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.g.head
+}
+
+// Durable returns how many events are stored for good. Without a store, and
+// before a deferred session is established, nothing can be lost that was
+// promised, and it is the head.
+func (s *Session) Durable() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.durableLocked()
+}
+
+// Claimable returns the head below which a queued message's splice must lie for
+// the message to be claimed (design § 4): the durable head, or, for a session
+// whose row is created by a later batch, what was there when it was established.
+func (s *Session) Claimable() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(s.durableLocked(), s.free)
+}
+
+func (s *Session) durableLocked() int64 {
+	if s.reg.cfg.Store == nil || s.deferred {
+		return s.g.head
+	}
+	return s.durable
+}
+
+// History returns the messages that the surface derives (core S19) and the
+// surface's generation. The slice is a snapshot and must not be modified.
+func (s *Session) History() ([]message.Message, int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clip(s.surf.msgs), s.surf.gen
+}
+
+// Inbox returns the messages that wait in a list, in order. It must not be modified.
+func (s *Session) Inbox(t Target) []Queued {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.box.list(t)
+}
+
+// LastTurn returns the number of the last turn, whether it is still open, and the
+// step of it that was started last.
+func (s *Session) LastTurn() (turn int64, open bool, step int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.g.turn, s.g.turnOpen, s.g.step
+}
+
+// RequestHeader returns the header of the last request, or nil.
+func (s *Session) RequestHeader() *RequestHeader {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hdr
+}
+
+// RequestContext returns the last logged request context, or nil.
+func (s *Session) RequestContext() *RequestContext {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reqCtx
+}
+
+// Descriptor returns the last descriptor in the session's own suffix, or nil
+// (design § 5.4).
+func (s *Session) Descriptor() *DescriptorEvent {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.own
+}
+
+// Policies returns the approval policy and sandbox mode in force; "" where the
+// log says nothing.
+func (s *Session) Policies() (approval, sandbox string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.policy != nil {
+		approval = s.policy.Policy
+	}
+	if s.sandbox != nil {
+		sandbox = s.sandbox.Mode
+	}
+	return approval, sandbox
+}
+
+// Title returns the session's title, or "".
+func (s *Session) Title() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.title
+}
+
+// Event returns the event at seq.
+func (s *Session) Event(seq int64) (Event, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if seq < 0 || seq >= s.g.head {
+		return Event{}, false
+	}
+	if n := s.base.Len(); seq >= n {
+		return s.events[seq-n], true
+	}
+	return s.base.at(seq), true
+}
+
+// Events yields the events from seq on up to the head at the time of the call.
+func (s *Session) Events(from int64) iter.Seq[Event] {
+	s.mu.Lock()
+	base, own := s.base, slices.Clip(s.events)
+	s.mu.Unlock()
+	return func(yield func(Event) bool) {
+		n := base.Len()
+		for seq := max(from, 0); seq < n; seq++ {
+			if !yield(base.at(seq)) {
+				return
+			}
+		}
+		for i := max(from-n, 0); i < int64(len(own)); i++ {
+			if !yield(own[i]) {
+				return
+			}
+		}
+	}
+}
+
+// PayloadOf returns the typed payload of an event of this session's log, or
+// of one that a store yielded.
+func (r *Registry) PayloadOf(e Event) (Payload, error) {
+	if e.payload != nil {
+		return e.payload, nil
+	}
+	_, err := r.types.decode(&e)
+	return e.payload, err
+}
+
+// Payload returns the typed payload of an event that came from a live log; it is
+// nil for one that a store yielded and nobody decoded (see Registry.PayloadOf).
+func (e *Event) Payload() Payload { return e.payload }
+
+// decode fills in the payload of an event that was read back.
+func (t typeTable) decode(e *Event) (*typeInfo, error) {
+	info := t[e.Type]
+	if info == nil {
+		if !e.Ignorable {
+			return nil, &UnsupportedError{Seq: e.Seq, Msg: fmt.Sprintf("event type %q is unknown and not ignorable", e.Type)}
+		}
+		info = &typeInfo{typ: e.Type, ignorable: true}
+	}
+	if e.payload != nil {
+		return info, nil
+	}
+	if !e.valid {
+		if err := jsonx.Validate(e.data); err != nil {
+			return nil, fmt.Errorf("%s: %w", e.Type, err)
+		}
+	}
+	if info.decode == nil {
+		op := &Opaque{Type: e.Type, Data: e.data, Skip: e.Ignorable}
+		if err := op.check(); err != nil {
+			return nil, fmt.Errorf("%s: %w", e.Type, err)
+		}
+		e.payload = op
+		return info, nil
+	}
+	p, err := info.decode(e.data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", e.Type, err)
+	}
+	e.payload = p
+	return info, nil
+}
+
+// Wait returns when the log's head is above seq, or with the cause of ctx's end,
+// or with ErrClosed when the session was closed at or below it. With stored set
+// it waits for the durable head instead.
+func (s *Session) Wait(ctx context.Context, seq int64, stored bool) error {
+	for {
+		s.mu.Lock()
+		at := s.g.head
+		if stored {
+			at = s.durableLocked()
+		}
+		if at > seq {
+			s.mu.Unlock()
+			return nil
+		}
+		if s.closed {
+			s.mu.Unlock()
+			return ErrClosed
+		}
+		if s.signal == nil {
+			s.signal = make(chan struct{})
+		}
+		ch := s.signal
+		s.mu.Unlock()
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (s *Session) broadcast() {
+	if s.signal != nil {
+		close(s.signal)
+		s.signal = nil
+	}
+}

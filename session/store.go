@@ -1,0 +1,202 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+)
+
+// Store is the contract between the log and a backend (design § 4, Store and
+// Ownership; core D1, D11, D12, D18, D21–D23). Package storetest checks it.
+//
+// A Store value belongs to one process. While it is open it stands in the
+// backend as one Owner with a heartbeat; a session's row names its owner and an
+// epoch. A tree, all sessions of one root, has at most one owning process, and a
+// session at most one writer.
+//
+// All methods are safe for concurrent use. Errors wrap the sentinels and types of
+// this package; anything else is a failure of the backend, after which the
+// outcome of a write is unknown until the head was read back.
+type Store interface {
+	// Create stores a new session in one transaction: its row, its first events,
+	// and the ownership by this process. first starts at seq Meta.Prefix.Len,
+	// contiguous; it may be empty. Events below that seq are not stored again:
+	// they are those of the prefix.
+	//
+	// Errors: ErrExists; *PrefixError when the prefix's owner has not stored that
+	// many events; *OwnedError when another live process owns the root's tree.
+	Create(ctx context.Context, h Header, meta Meta, first []Event, cells []Checkpoint) (Writer, error)
+
+	// Open takes ownership of a stored session and returns its writer. It is
+	// refused with *OwnedError while any session of that root belongs to another
+	// live owner, and takes over from a dead one: at once if the owner ran on this
+	// host and its process is gone, a zombie, or has another start time; otherwise
+	// when its heartbeat is older than the store's takeover age (15 s). Taking over
+	// raises the epoch of every session of that root held by the old owner, in the
+	// same transaction.
+	//
+	// A second Open of a session that this process holds already is ErrExists: the
+	// registry above serialises them (core D8). Errors also: ErrNotFound.
+	Open(ctx context.Context, id ID) (Writer, error)
+
+	// Inspect returns the record of a session and its whole log as of that moment,
+	// prefix included. It locks, repairs and changes nothing, not even a time stamp
+	// (core D12). The sequence reads lazily and may be ranged over once; a fault in
+	// it is a *CorruptError and ends it. Errors: ErrNotFound.
+	Inspect(ctx context.Context, id ID) (Record, iter.Seq2[Event, error], error)
+
+	// ReadFrom yields the events from seq on, prefix included, up to the head at
+	// the time of the call, under the same promises as Inspect.
+	ReadFrom(ctx context.Context, id ID, seq int64) iter.Seq2[Event, error]
+
+	// Exists reports by key whether a session is stored.
+	Exists(ctx context.Context, id ID) (bool, error)
+
+	// List returns one page of records without their events, in order of creation
+	// time, then id. It changes nothing. A row that cannot be read is one record
+	// with Err set, and the listing goes on (core D11).
+	List(ctx context.Context, f Filter, p Page) (Listing, error)
+
+	// Delete removes a session. It is refused with ErrInUse while a live process
+	// (this one included) owns a session of its tree. Events that other sessions
+	// reference as their prefix move, in the same transaction, to the referrer with
+	// the longest prefix, which takes over the deleted one's own prefix; the other
+	// referrers then name that one. Errors also: ErrNotFound.
+	Delete(ctx context.Context, id ID) error
+
+	// Close gives up ownership of everything this process holds, ends the
+	// heartbeat and joins every goroutine of the store. Writers fail with ErrClosed
+	// afterwards. It is idempotent.
+	Close(ctx context.Context) error
+}
+
+// Writer is the one writer of a session.
+type Writer interface {
+	// Append stores events, the first of which has seq head, and is durable on
+	// return; cells are stored in the same transaction. The statement that stores
+	// them checks that the log stands at head (*ConflictError) and that owner and
+	// epoch are still this writer's (*FencedError). All or nothing. events may be
+	// empty when only cells are to be stored.
+	Append(ctx context.Context, head int64, events []Event, cells []Checkpoint) error
+
+	// Head reads back the number of stored events, prefix included. It is how an
+	// unknown outcome is settled.
+	Head(ctx context.Context) (int64, error)
+
+	// Check confirms that ownership still holds. It costs nothing while the
+	// owner's deadline, earlier than the takeover age, has not passed; past it, it
+	// renews first (design § 4: an owner past its deadline starts no tool and no
+	// model call until it has renewed). Errors: *FencedError, or a failure to renew.
+	Check(ctx context.Context) error
+
+	// Close gives up ownership of this session. It is idempotent.
+	Close(ctx context.Context) error
+}
+
+// Meta is what a store keeps of a session beside its header.
+type Meta struct {
+	// Root is the id of the tree's root; the session's own id for a root.
+	Root ID
+	// Prefix names the events that the session shares with another; zero for none.
+	Prefix PrefixRef
+}
+
+// PrefixRef names the first Len events of a stored session.
+type PrefixRef struct {
+	ID  ID
+	Len int64
+}
+
+// Record is one stored session without its events.
+type Record struct {
+	Header Header
+	Meta   Meta
+	// Head is the number of events, prefix included. UpdatedAt is the time of the
+	// last write in ms.
+	Head      int64
+	UpdatedAt int64
+	// Owner is the process that holds the session, or nil. Live says whether that
+	// process was alive when the record was read.
+	Owner *Owner
+	Live  bool
+	// Cells are the stored checkpoints. Those at or past Head are ignored by readers.
+	Cells []Checkpoint
+	// Err is set on a row of a listing that could not be read; only Header.ID is
+	// valid then. It is a *CorruptError or *UnsupportedError.
+	Err error
+}
+
+// Cell returns the checkpoint with the given key that a reader may trust.
+func (r *Record) Cell(key string) (Checkpoint, bool) {
+	for _, c := range r.Cells {
+		if c.Key == key && c.Seq < r.Head {
+			return c, true
+		}
+	}
+	return Checkpoint{}, false
+}
+
+// Checkpoint is the value of one projection unit as of an event (core D28).
+// Value is lossless JSON. Seq is the last event folded into it and lies below
+// the head that the append which carries it leaves.
+type Checkpoint struct {
+	Key     string
+	Version int
+	Seq     int64
+	Value   []byte
+}
+
+// Keys of the checkpoints that a store keeps in columns of the session's own
+// row, so that a listing needs no other table. Others go to a table of their own.
+const (
+	CellIdentity = "identity"
+	CellUsage    = "usage"
+	CellTitle    = "title"
+	// CellState's value is an object with a string member "state".
+	CellState = "state"
+)
+
+// Filter selects sessions; zero fields select all.
+type Filter struct {
+	Parent ID
+	Root   ID
+	// Top selects sessions without a parent.
+	Top    bool
+	Origin string
+	Cwd    string
+	// State is compared with the member "state" of the CellState checkpoint.
+	State string
+}
+
+// Page bounds a listing. Limit 0 is the store's default of 1,000. After is the
+// Next of the page before. Newest reverses the order.
+type Page struct {
+	Limit  int
+	After  string
+	Newest bool
+}
+
+// Listing is one page. Next is "" on the last.
+type Listing struct {
+	Records []Record
+	Next    string
+}
+
+// Owner is one process that has a store open.
+type Owner struct {
+	// ID is unique for each opening of the store.
+	ID string
+	// Host is boot id and PID namespace, never a name.
+	Host string
+	PID  int
+	// Started is the process's start time as the host tells it, opaque.
+	Started string
+	// Socket is the control socket's address, or "".
+	Socket    string
+	Heartbeat time.Time
+}
+
+func (o Owner) String() string {
+	return fmt.Sprintf("process %d (owner %s)", o.PID, o.ID)
+}

@@ -1,0 +1,101 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/offshoot-dev/offshoot/message"
+)
+
+// surface is the ordered list of nodes that make up what a model sees (core
+// S16–S19), together with the messages derived from it. Both slices only grow,
+// but for a replacement, which builds new ones: a snapshot stays valid for ever.
+type surface struct {
+	nodes []node
+	msgs  []message.Message
+	gen   int64 // bumps on every replacement
+}
+
+type node struct {
+	seq int64
+	typ Type
+	msg *message.Message // nil for an assistant message without content
+}
+
+// snapshot returns a surface that shares the nodes up to now.
+func (s *surface) snapshot() surface {
+	return surface{nodes: slices.Clip(s.nodes), msgs: slices.Clip(s.msgs), gen: s.gen}
+}
+
+func (s *surface) position(seq int64) int {
+	// Nodes lie in seq order but where a replacement put a late one early; most
+	// lookups are near the end.
+	for i := len(s.nodes) - 1; i >= 0; i-- {
+		if s.nodes[i].seq == seq {
+			return i
+		}
+	}
+	return -1
+}
+
+func (s *surface) checkReplace(e *Event) (rule, msg string) {
+	start, end := s.position(e.Op.Start), s.position(e.Op.End)
+	switch {
+	case start < 0:
+		return "I6", fmt.Sprintf("event %d does not stand on the surface", e.Op.Start)
+	case end < 0:
+		return "I6", fmt.Sprintf("event %d does not stand on the surface", e.Op.End)
+	case start > end:
+		return "I6", fmt.Sprintf("event %d stands behind event %d", e.Op.Start, e.Op.End)
+	}
+	for _, n := range s.nodes[start : end+1] {
+		if !slices.Contains(e.Sources, n.seq) {
+			return "I6", fmt.Sprintf("event %d is shadowed but not cited", n.seq)
+		}
+	}
+	p, ok := e.payload.(*ToolResult)
+	if !ok {
+		return "", ""
+	}
+	old := s.nodes[start]
+	if start != end || old.typ != TypeToolResult || old.msg == nil ||
+		old.msg.Source.CallID != p.Message.Source.CallID || old.msg.Content[0].IsError != p.Message.Content[0].IsError {
+		return "I6", "a tool result may only replace one tool result of the same call, changing its content alone"
+	}
+	return "", ""
+}
+
+// apply puts a checked surface event in its place.
+func (s *surface) apply(e *Event) {
+	n := node{seq: e.Seq, typ: e.Type}
+	switch p := e.payload.(type) {
+	case *UserMessage:
+		n.msg = &p.Message
+	case *AssistantMessage:
+		if len(p.Message.Content) > 0 {
+			n.msg = &p.Message
+		}
+	case *ToolResult:
+		n.msg = &p.Message
+	default:
+		return
+	}
+	if e.Op.Kind == OpAppend {
+		s.nodes = append(s.nodes, n)
+		if n.msg != nil {
+			s.msgs = append(s.msgs, *n.msg)
+		}
+		return
+	}
+	start, end := s.position(e.Op.Start), s.position(e.Op.End)
+	nodes := make([]node, 0, len(s.nodes)-(end-start))
+	nodes = append(append(append(nodes, s.nodes[:start]...), n), s.nodes[end+1:]...)
+	msgs := make([]message.Message, 0, len(nodes))
+	for i := range nodes {
+		if nodes[i].msg != nil {
+			msgs = append(msgs, *nodes[i].msg)
+		}
+	}
+	s.nodes, s.msgs = nodes, msgs
+	s.gen++
+}
