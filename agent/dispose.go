@@ -1,0 +1,213 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/offshoot-dev/offshoot/session"
+)
+
+// Dispose ends the agent and returns when nothing of it runs any more: admission
+// closes at once, its activity is cancelled, then its children end, then it does;
+// what it appended is stored; its registrations and its session go (core L48–L52,
+// L54). It is memoised: every caller waits for the same completion and gets the
+// same error. ctx bounds only the wait, the disposal goes on without it.
+//
+// Unless keepInbox is set, what waits in the inbox is discarded. Called from the
+// agent's own activity it would wait for itself: ErrSelfDispose.
+func (a *Agent) Dispose(ctx context.Context, keepInbox bool) error {
+	for b := Initiator(ctx); b != nil; b = b.owner {
+		if b == a {
+			return fmt.Errorf("agent %s: %w", a.ID(), ErrSelfDispose)
+		}
+	}
+	done := a.beginDispose(keepInbox)
+	select {
+	case <-done:
+		return a.err
+	default:
+	}
+	select {
+	case <-done:
+		return a.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// CloseAdmission starts the disposal without waiting for it: nothing is accepted
+// any more and the activity is cancelled when it returns. Hooks may call it.
+func (a *Agent) CloseAdmission(keepInbox bool) { a.beginDispose(keepInbox) }
+
+func (a *Agent) beginDispose(keepInbox bool) <-chan struct{} {
+	errs, first := a.shut(keepInbox)
+	if !first {
+		return a.gone
+	}
+	// The stop goes down the whole tree before anybody waits (core L52).
+	a.mu.Lock()
+	children := make([]*Agent, 0, len(a.children))
+	for c := range a.children {
+		children = append(children, c)
+	}
+	a.mu.Unlock()
+	for _, c := range children {
+		c.beginDispose(keepInbox)
+	}
+	a.deliver()
+	go a.finishDispose(errs, children)
+	return a.gone
+}
+
+// shut closes admission and cancels what the agent does, in one hold. It reports
+// whether it was the first to do so.
+func (a *Agent) shut(keepInbox bool) (errs []error, first bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.gone != nil {
+		return nil, false
+	}
+	a.gone = make(chan struct{})
+	a.closing, a.keep = true, keepInbox
+	if err := a.shutLocked(); err != nil {
+		errs = append(errs, err)
+	}
+	if !keepInbox {
+		if err := a.clearLocked(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	act := a.act
+	switch {
+	case act == nil:
+	case a.phase == phaseBuilding:
+		act.cancel(fmt.Errorf("agent %s: %w", a.ID(), ErrDisposed))
+	case act.cause == nil:
+		cause := session.Cause{Kind: session.CauseDisposed}
+		act.cause = &cause
+		act.cancel(cause)
+	}
+	return errs, true
+}
+
+// finishDispose is joined by every Dispose through gone.
+func (a *Agent) finishDispose(errs []error, children []*Agent) {
+	r := a.reg
+	ctx := r.ctx
+	for _, c := range children {
+		<-c.gone
+		if c.err != nil {
+			errs = append(errs, c.err)
+		}
+	}
+	if err := a.WhenIdle(ctx); err != nil {
+		errs = append(errs, err)
+	}
+	if err := a.clearLate(); err != nil {
+		errs = append(errs, err)
+	}
+	if a.entered {
+		// Every durable write that an injection began has settled before the agent
+		// leaves the registry (core L54).
+		if err := a.session.Flush(ctx); err != nil {
+			a.log().Error("final flush", "error", err)
+		}
+	}
+	for _, fn := range slices.Backward(a.unwind) {
+		if err := contain("scope teardown", func() error { fn(); return nil }); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if a.entered {
+		r.mu.Lock()
+		delete(r.live, a.ID())
+		r.mu.Unlock()
+	}
+	a.sayGone()
+	var err error
+	if a.detach != nil {
+		err = a.detach(ctx)
+	} else {
+		err = r.cfg.Sessions.Abandon(ctx, a.session)
+	}
+	if err != nil {
+		errs = append(errs, err)
+	}
+	if a.owner != nil {
+		a.owner.disown(a)
+	}
+	r.release()
+	a.err = errors.Join(errs...)
+	close(a.gone)
+}
+
+// clearLate discards what the cancelled activity still put into the inbox: the
+// contexts that its tools deferred.
+func (a *Agent) clearLate() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.keep {
+		return nil
+	}
+	return a.clearLocked()
+}
+
+// sayGone tells the Disposed hooks behind everything else, and waits for that.
+func (a *Agent) sayGone() {
+	if !a.announced {
+		return
+	}
+	done := make(chan struct{})
+	a.mu.Lock()
+	if !a.audible {
+		// The creation was vetoed: nobody else has heard of the agent.
+		a.notes, a.audible = a.notes[:0], true
+	}
+	a.notes = append(a.notes, note{kind: noteGone, done: done})
+	a.mu.Unlock()
+	a.deliver()
+	<-done
+}
+
+// OnDispose registers scope teardown, run when the agent is idle for good, last
+// registered first. It may be called during Setup only.
+func (a *Agent) OnDispose(fn func()) { a.unwind = append(a.unwind, fn) }
+
+// Close refuses new agents, disposes all that live, keeping their inboxes, and
+// returns when nothing of any of them runs, creations under way included (core L47).
+//
+// ctx does not bound it, since what it would leave behind could not be joined by
+// anybody. Called from an agent's own activity it would wait for itself:
+// ErrSelfDispose.
+func (r *Registry) Close(ctx context.Context) error {
+	if b := Initiator(ctx); b != nil && b.reg == r {
+		return fmt.Errorf("close agent registry: %w", ErrSelfDispose)
+	}
+	r.mu.Lock()
+	r.closed = true
+	for c := range r.making {
+		c.cancel(fmt.Errorf("agent registry: %w", ErrDisposed))
+	}
+	r.mu.Unlock()
+	var errs []error
+	for {
+		roots := r.Roots()
+		if len(roots) == 0 {
+			break
+		}
+		for _, a := range roots {
+			a.CloseAdmission(true)
+		}
+		for _, a := range roots {
+			<-a.gone
+			if a.err != nil {
+				errs = append(errs, a.err)
+			}
+		}
+	}
+	r.made.Wait()
+	r.unhook()
+	return errors.Join(errs...)
+}

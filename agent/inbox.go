@@ -1,0 +1,349 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/offshoot-dev/offshoot/message"
+	"github.com/offshoot-dev/offshoot/session"
+)
+
+// Followup queues m for a turn of its own and wakes the agent (core L7).
+func (a *Agent) Followup(m message.Message) error { return a.Send(m, session.NextTurn, true) }
+
+// Steer queues m for the next step and wakes the agent (core L7).
+func (a *Agent) Steer(m message.Message) error { return a.Send(m, session.NextStep, true) }
+
+// Inject queues m for the next step and wakes nobody (core L7).
+func (a *Agent) Inject(m message.Message) error { return a.Send(m, session.NextStep, false) }
+
+// Send puts m at the end of an inbox list. When it returns nil the insertion is
+// an event of the log, and with wake the agent already counts as running: nobody
+// can observe it idle with a message that will run (core L8, L12, L13, L34). The
+// message is claimed only once that event is durable; Accept waits for that.
+//
+// The caller mints m and its id. A waking send while the current activity is
+// already cancelled goes to the next-turn list and runs afterwards. Errors:
+// ErrDisposed, an id that is pending already, an invalid message.
+func (a *Agent) Send(m message.Message, target session.Target, wake bool) error {
+	_, err := a.insert(m, target, wake, nil)
+	a.deliver()
+	return err
+}
+
+// insert appends the splice and, but for an Accept, wakes. The caller delivers.
+func (a *Agent) insert(m message.Message, target session.Target, wake bool, acc *acceptance) (seq int64, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closing {
+		return 0, fmt.Errorf("send to agent %s: %w", a.ID(), ErrDisposed)
+	}
+	if acc != nil && a.session.Deferred() {
+		// The first acceptance creates the row (design § 4): what is accepted now is
+		// claimed once it is stored, so the deferral ends in front of it.
+		if _, err := a.session.AppendEstablish(); err != nil {
+			return 0, fmt.Errorf("send to agent %s: %w", a.ID(), err)
+		}
+	}
+	// Decided before the insertion, so that a cancel which the insertion provokes
+	// cannot change it (core L12).
+	if wake && a.act != nil && a.act.cause != nil {
+		target = session.NextTurn
+	}
+	p := &session.InboxSpliced{
+		Target: target, Start: int64(len(a.session.Inbox(target))), Inserted: []message.Message{m}, NoWake: !wake,
+	}
+	if seq, err = a.session.Append(session.Draft{Payload: p}); err != nil {
+		return 0, fmt.Errorf("send to agent %s: %w", a.ID(), err)
+	}
+	a.notes = append(a.notes, note{kind: noteInbox, change: InboxEnqueue, target: target, message: &p.Inserted[0]})
+	switch {
+	case acc != nil:
+		a.accepting = append(a.accepting, acc)
+	case wake:
+		a.wakeLocked()
+	}
+	return seq, nil
+}
+
+// wakeLocked starts the driver, or leaves a latch for when the current activity,
+// which cannot serve the wake, has converged (core L12, L27).
+func (a *Agent) wakeLocked() {
+	switch {
+	case a.phase == phaseIdle:
+		a.startLocked()
+	case a.phase != phaseRunning || a.act.cause != nil:
+		a.act.latch = true
+	}
+}
+
+// acceptance is an Accept between its splice and its return. The agent's lock
+// guards state.
+type acceptance struct {
+	id    message.ID
+	state acceptState
+}
+
+type acceptState uint8
+
+const (
+	acceptSyncing   acceptState = iota // the message waits, its sync is under way
+	acceptStored                       // the sync is done
+	acceptClaimed                      // a turn took it, so it was durable
+	acceptDiscarded                    // removed like any other message
+	acceptShut                         // removed because admission closed before the sync was done
+)
+
+// resolve notes what became of a message that an Accept may be waiting for.
+func (a *Agent) resolve(id message.ID, state acceptState) {
+	for _, acc := range a.accepting {
+		if acc.id == id {
+			acc.state = state
+		}
+	}
+}
+
+// Accept is a waking Send that returns once the message is durable: accepted for
+// good. The sync is not on ctx, which ends with acceptance, and the wake follows
+// it (design § 4); until then the agent is not quiescent. On a deferred session it
+// also ends the deferral.
+//
+// If the sync fails, or the agent's admission closes meanwhile, the message is
+// cancelled, never runs, and the error is returned once the cancellation is
+// durable too or neither is stored; an error that says otherwise means that the
+// outcome is unknown. A plain Cancel meanwhile does not undo the acceptance: the
+// message was accepted, then discarded.
+func (a *Agent) Accept(ctx context.Context, m message.Message, target session.Target) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx)
+	acc := &acceptance{id: m.ID}
+	seq, err := a.insert(m, target, true, acc)
+	a.deliver()
+	if err != nil {
+		return err
+	}
+	defer a.accepted(acc)
+	err = a.session.FlushTo(ctx, seq+1)
+	rejected, err := a.decide(acc, err)
+	a.deliver()
+	if !rejected {
+		return nil
+	}
+	err = fmt.Errorf("accept message %s: %w", m.ID, err)
+	if ferr := a.session.Flush(ctx); ferr != nil && a.session.Durable() > seq {
+		return fmt.Errorf("%w (it is stored, but its cancellation is not: %w)", err, ferr)
+	}
+	return err
+}
+
+// decide settles an acceptance whose sync has ended with err: it wakes the agent,
+// or cancels the message and returns why.
+func (a *Agent) decide(acc *acceptance, err error) (rejected bool, _ error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch acc.state {
+	case acceptShut:
+		return true, fmt.Errorf("agent %s: %w", a.ID(), ErrDisposed)
+	case acceptClaimed:
+		// Somebody else's sync made it durable.
+		return false, nil
+	case acceptDiscarded:
+		return err != nil, err
+	}
+	target, at, ok := a.findLocked(acc.id)
+	held := ok && at < a.claimed[listIndex(target)]
+	switch {
+	case err == nil:
+		acc.state = acceptStored
+		if ok && !held && !a.closing {
+			a.wakeLocked()
+		}
+		return false, nil
+	case held:
+		return false, nil // a turn is claiming it, so it was durable
+	case ok:
+		err = errors.Join(err, a.removeLocked(target, at))
+	}
+	return true, err
+}
+
+func (a *Agent) accepted(acc *acceptance) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.accepting = slices.DeleteFunc(a.accepting, func(b *acceptance) bool { return b == acc })
+}
+
+// shutLocked cancels what is being accepted: admission closes before its sync is
+// done. What a turn is claiming was durable and stays.
+func (a *Agent) shutLocked() error {
+	var errs []error
+	for _, acc := range a.accepting {
+		if acc.state != acceptSyncing {
+			continue
+		}
+		target, at, ok := a.findLocked(acc.id)
+		if !ok || at < a.claimed[listIndex(target)] {
+			continue
+		}
+		if err := a.removeLocked(target, at); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		acc.state = acceptShut
+	}
+	return errors.Join(errs...)
+}
+
+// findLocked returns where a pending message stands.
+func (a *Agent) findLocked(id message.ID) (target session.Target, at int, ok bool) {
+	for _, target := range [2]session.Target{session.NextTurn, session.NextStep} {
+		for i, q := range a.session.Inbox(target) {
+			if q.Message.ID == id {
+				return target, i, true
+			}
+		}
+	}
+	return "", 0, false
+}
+
+// removeLocked cancels one message.
+func (a *Agent) removeLocked(target session.Target, at int) error {
+	m := &a.session.Inbox(target)[at].Message
+	_, err := a.session.Append(session.Draft{Payload: &session.InboxSpliced{Target: target, Start: int64(at), Removed: 1, Canceled: true}})
+	if err != nil {
+		return fmt.Errorf("discard message %s: %w", m.ID, err)
+	}
+	a.discardedLocked(target, m)
+	return nil
+}
+
+func (a *Agent) discardedLocked(target session.Target, m *message.Message) {
+	a.resolve(m.ID, acceptDiscarded)
+	a.notes = append(a.notes, note{kind: noteInbox, change: InboxDiscard, target: target, message: m})
+}
+
+// Discard removes a pending message from the inbox, recorded as cancelled. A
+// message that a turn has claimed, or is claiming, is ErrNotPending.
+func (a *Agent) Discard(id message.ID) error {
+	err := a.discard(id)
+	a.deliver()
+	return err
+}
+
+func (a *Agent) discard(id message.ID) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	target, at, ok := a.findLocked(id)
+	if !ok || at < a.claimed[listIndex(target)] {
+		return fmt.Errorf("discard message %s: %w", id, ErrNotPending)
+	}
+	return a.removeLocked(target, at)
+}
+
+// Cancel ends the current activity with a cause; the first cause wins for the
+// recorded ending. Without keepInbox everything that waits is discarded, also
+// when the agent is idle; messages that the running turn has claimed, or is
+// claiming, belong to that turn (core L24–L27). It does not wait.
+func (a *Agent) Cancel(cause session.Cause, keepInbox bool) error {
+	cause.Reason = strings.ToValidUTF8(cause.Reason, "\uFFFD")
+	err := a.cancel(cause, keepInbox)
+	a.deliver()
+	return err
+}
+
+func (a *Agent) cancel(cause session.Cause, keepInbox bool) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var err error
+	if !keepInbox {
+		err = a.clearLocked()
+	}
+	act := a.act
+	if act == nil {
+		return err
+	}
+	if !keepInbox {
+		act.latch = false
+	}
+	// A creation under way is no activity of the agent: only its disposal ends it.
+	if act.cause == nil && a.phase != phaseBuilding {
+		act.cause = &cause
+		act.cancel(cause)
+	}
+	return err
+}
+
+// clearLocked empties next-step, then next-turn, but for what is being claimed (core L10).
+func (a *Agent) clearLocked() error {
+	var drafts []session.Draft
+	lists := [2]session.Target{session.NextStep, session.NextTurn}
+	var dropped [2][]session.Queued
+	for i, target := range lists {
+		start := a.claimed[listIndex(target)]
+		if dropped[i] = a.session.Inbox(target)[start:]; len(dropped[i]) > 0 {
+			drafts = append(drafts, session.Draft{Payload: &session.InboxSpliced{
+				Target: target, Start: int64(start), Removed: int64(len(dropped[i])), Canceled: true,
+			}})
+		}
+	}
+	if drafts == nil {
+		return nil
+	}
+	if _, err := a.session.Append(drafts...); err != nil {
+		return fmt.Errorf("clear inbox of agent %s: %w", a.ID(), err)
+	}
+	for i, target := range lists {
+		for j := range dropped[i] {
+			a.discardedLocked(target, &dropped[i][j].Message)
+		}
+	}
+	return nil
+}
+
+func listIndex(t session.Target) int {
+	if t == session.NextStep {
+		return 1
+	}
+	return 0
+}
+
+// Wake starts the driver if something waits that can run: what a resumed agent
+// still owes. It reports whether there was anything.
+func (a *Agent) Wake() bool {
+	woken := a.wake()
+	a.deliver()
+	return woken
+}
+
+func (a *Agent) wake() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closing || a.phase != phaseIdle || !a.pendingLocked() {
+		return false
+	}
+	a.startLocked()
+	return true
+}
+
+// pendingLocked reports whether a new turn is due (amendment P13): next-turn is
+// not empty, or something in next-step was sent to wake. What is still being
+// accepted does not count: its Accept wakes.
+func (a *Agent) pendingLocked() bool {
+	for _, target := range [2]session.Target{session.NextTurn, session.NextStep} {
+		for _, q := range a.session.Inbox(target) {
+			if (q.Wake || target == session.NextTurn) && !a.syncingLocked(q.Message.ID) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (a *Agent) syncingLocked(id message.ID) bool {
+	return slices.ContainsFunc(a.accepting, func(acc *acceptance) bool { return acc.id == id && acc.state == acceptSyncing })
+}

@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/offshoot-dev/offshoot/llm"
+	"github.com/offshoot-dev/offshoot/message"
+	"github.com/offshoot-dev/offshoot/tool"
+)
+
+// EventKind discriminates an Event.
+type EventKind uint8
+
+// The kinds of live events. EventMissed stands for events that an observer was
+// too slow for; what is durable of them is in the logs.
+const (
+	EventCreated EventKind = iota
+	EventDisposed
+	EventStatus
+	EventChunk
+	EventMessage
+	EventToolStarted
+	EventToolEnded
+	EventRetry
+	EventFailed
+	EventMissed
+)
+
+// Event is one live observation. Facts are in the log; events only let a person
+// watch.
+type Event struct {
+	Kind   EventKind
+	Agent  *Agent
+	Status Status
+	Chunk  llm.Chunk
+	Call   *tool.Call
+	Failed bool             // a tool call that failed
+	Usage  *message.Usage   // of a finished model call
+	Retry  *message.Failure // the failure that is about to be retried
+	Err    error
+	// Missed counts the events that were dropped before this one.
+	Missed int
+}
+
+// lifecycle events are never dropped.
+func (e *Event) lifecycle() bool {
+	return e.Kind == EventCreated || e.Kind == EventDisposed || e.Kind == EventStatus
+}
+
+// observer is one asynchronous listener: a bounded queue and the goroutine that
+// empties it, joined by its stop function.
+type observer struct {
+	fn   func(Event)
+	size int
+
+	mu     sync.Mutex // guards following
+	queue  []Event
+	missed int
+	closed bool
+	wake   chan struct{}
+	done   chan struct{}
+}
+
+// Observe calls fn for live events of all agents, in order, on a goroutine of its
+// own. At most size events wait; beyond that, events other than lifecycle edges
+// are dropped and counted in the next EventMissed. stop delivers what waits, ends
+// the goroutine, and returns when it is gone; it must not be called from fn.
+func (r *Registry) Observe(size int, fn func(Event)) (stop func()) {
+	o := &observer{fn: fn, size: max(size, 1), wake: make(chan struct{}, 1), done: make(chan struct{})}
+	r.obsMu.Lock()
+	r.observers = append(slices.Clip(r.observers), o)
+	r.obsMu.Unlock()
+	go o.run(r)
+	var once sync.Once
+	return func() {
+		once.Do(func() {
+			r.obsMu.Lock()
+			r.observers = slices.DeleteFunc(slices.Clone(r.observers), func(p *observer) bool { return p == o })
+			r.obsMu.Unlock()
+			o.mu.Lock()
+			o.closed = true
+			o.mu.Unlock()
+			o.signal()
+		})
+		<-o.done
+	}
+}
+
+func (o *observer) signal() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (o *observer) put(e Event) {
+	o.mu.Lock()
+	switch {
+	case o.closed:
+		o.mu.Unlock()
+		return
+	case len(o.queue) >= o.size && !e.lifecycle():
+		o.missed++
+		o.mu.Unlock()
+		return
+	case o.missed > 0:
+		o.queue = append(o.queue, Event{Kind: EventMissed, Missed: o.missed})
+		o.missed = 0
+	}
+	o.queue = append(o.queue, e)
+	o.mu.Unlock()
+	o.signal()
+}
+
+func (o *observer) run(r *Registry) {
+	defer close(o.done)
+	tell := func(e Event) {
+		if err := contain("observer", func() error { o.fn(e); return nil }); err != nil {
+			r.cfg.Logger.Error("observer failed", "error", err)
+		}
+	}
+	for {
+		o.mu.Lock()
+		batch, missed, closed := o.queue, o.missed, o.closed
+		o.queue, o.missed = nil, 0
+		o.mu.Unlock()
+		for _, e := range batch {
+			tell(e)
+		}
+		if missed > 0 {
+			tell(Event{Kind: EventMissed, Missed: missed})
+		}
+		switch {
+		case len(batch) > 0 || missed > 0:
+		case closed:
+			return
+		default:
+			<-o.wake
+		}
+	}
+}
+
+func (r *Registry) observe(e Event) {
+	r.obsMu.RLock()
+	list := r.observers
+	r.obsMu.RUnlock()
+	for _, o := range list {
+		o.put(e)
+	}
+}

@@ -1,0 +1,210 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/offshoot-dev/offshoot/message"
+	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/tool"
+)
+
+// batch runs the tool calls of one step (core L39, Tool scheduling): checks one
+// after another in the model's order, bodies overlapping where the tool allows,
+// results committed in the model's order.
+type batch struct {
+	t     *turn
+	calls []message.Block
+	seqs  []int64 // of tool/call
+
+	mu      sync.Mutex // guards following
+	results []*tool.Result
+	next    int // the first call whose result is not in the log
+	err     error
+
+	bodies sync.WaitGroup
+	slots  chan struct{}
+}
+
+// runTools returns whether a call concluded the turn.
+func (t *turn) runTools(calls []message.Block) (conclude bool, err error) {
+	b := &batch{t: t, calls: calls, seqs: make([]int64, len(calls)), results: make([]*tool.Result, len(calls)),
+		slots: make(chan struct{}, t.agent.reg.cfg.MaxParallelTools)}
+	// Whatever happens, no body outlives the step.
+	defer b.bodies.Wait()
+	for i := range calls {
+		if err := b.fault(b.dispatch(i)); err != nil {
+			return false, err
+		}
+	}
+	b.bodies.Wait()
+	if err := b.fault(nil); err != nil {
+		return false, err
+	}
+	var contexts []message.Message
+	for _, r := range b.results {
+		conclude = conclude || r.Conclude
+		contexts = append(contexts, r.Contexts...)
+	}
+	for _, m := range contexts {
+		if err := t.agent.deferred(m); err != nil {
+			return false, err
+		}
+	}
+	return conclude, nil
+}
+
+// deferred puts a message of a tool into the next step; a closing agent still
+// takes it, since the turn that it belongs to is still being recorded.
+func (a *Agent) deferred(m message.Message) error {
+	defer a.deliver()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := &session.InboxSpliced{
+		Target: session.NextStep, Start: int64(len(a.session.Inbox(session.NextStep))), Inserted: []message.Message{m}, NoWake: true,
+	}
+	if _, err := a.session.Append(session.Draft{Payload: p}); err != nil {
+		return fmt.Errorf("deferred context %s: %w", m.ID, err)
+	}
+	a.notes = append(a.notes, note{kind: noteInbox, change: InboxEnqueue, target: session.NextStep, message: &p.Inserted[0]})
+	return nil
+}
+
+// dispatch logs call i, checks it, and starts its body.
+func (b *batch) dispatch(i int) error {
+	t, a := b.t, b.t.agent
+	c := &b.calls[i]
+	seq, err := a.session.Append(session.Draft{Payload: &session.ToolCall{
+		Turn: t.number, Step: t.step, CallID: c.ID, Name: c.Name, Arguments: c.Arguments,
+	}})
+	if err != nil {
+		return err
+	}
+	b.seqs[i] = seq
+	if t.ctx().Err() != nil {
+		return b.finish(i, tool.ErrorResult(tool.CodeAbortedBeforeDispatch, "the turn was cancelled before this call was started"))
+	}
+	in := tool.CallInput{
+		ID: c.ID, Name: c.Name, Args: c.Arguments, Caller: a, Cwd: a.session.Header().Cwd,
+		Turn: int(t.number), Step: int(t.step),
+	}
+	pending, refused := a.tools.Prepare(t.ctx(), in, a.execOptions())
+	if refused != nil {
+		return b.finish(i, *refused)
+	}
+	if !pending.ConcurrencySafe() {
+		// A barrier: everything before it ends first, nothing after it starts.
+		b.bodies.Wait()
+		return b.run(i, pending)
+	}
+	select {
+	case b.slots <- struct{}{}:
+	case <-t.ctx().Done():
+		return b.finish(i, tool.ErrorResult(tool.CodeAbortedBeforeDispatch, "the turn was cancelled before this call was started"))
+	}
+	b.bodies.Go(func() {
+		defer func() { <-b.slots }()
+		// What happens is read where the batch goes on.
+		_ = b.fault(contain("tool scheduling", func() error { return b.run(i, pending) }))
+	})
+	return nil
+}
+
+// fault notes a fault of the scheduling itself and returns the first one: nothing
+// more is started then, what runs is drained (core L39, Tool scheduling).
+func (b *batch) fault(err error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err == nil {
+		b.err = err
+	}
+	return b.err
+}
+
+func (b *batch) run(i int, p *tool.Pending) error {
+	a := b.t.agent
+	a.notifyToolStarted(p.Call())
+	r := p.Run(b.t.ctx())
+	a.notifyToolEnded(p.Call(), r)
+	return b.finish(i, r)
+}
+
+// finish takes the result of call i and appends every result that is due.
+func (b *batch) finish(i int, r tool.Result) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.results[i] = &r
+	for b.next < len(b.results) && b.results[b.next] != nil {
+		if err := b.commit(b.next); err != nil {
+			return err
+		}
+		b.next++
+	}
+	return nil
+}
+
+func (b *batch) commit(i int) error {
+	t := b.t
+	r := b.results[i]
+	id := b.calls[i].ID
+	d := session.Draft{Sources: []int64{b.seqs[i]}, Payload: &session.ToolResult{
+		Turn: t.number, Step: t.step, ErrorName: r.Name, ErrorCode: r.Code, Meta: r.Meta,
+		Message: message.Message{
+			ID: NewMessageID(), Role: message.RoleUser,
+			Content: []message.Block{message.ToolResult(id, r.Content, r.IsError)},
+			Source:  message.Source{Kind: message.SourceTool, CallID: id},
+		},
+	}}
+	_, err := t.agent.session.Append(d)
+	return err
+}
+
+// execOptions is what the pipeline gets from the loop: the log must hold the call
+// before its body starts, and this process must still own it (core D23b).
+func (a *Agent) execOptions() tool.ExecOptions {
+	o := tool.ExecOptions{
+		Approver: a.reg.cfg.Approver, ApprovalTimeout: a.reg.cfg.ApprovalTimeout, Log: approvalLog{a}, Path: a.Path(),
+		NeverAsk: a.neverAsk(), Limit: a.reg.cfg.MaxResultBytes,
+		BeforeBody: a.beforeBody,
+		OnFault:    func(err error) { a.log().Error("tool pipeline fault", "error", err) },
+	}
+	return o
+}
+
+// neverAsk: an agent whose log pins the policy "never" has its questions refused
+// without being put (seam COMP-24, COMP-25).
+func (a *Agent) neverAsk() bool {
+	policy, _ := a.session.Policies()
+	return policy == string(tool.PolicyNever)
+}
+
+func (a *Agent) beforeBody(ctx context.Context, _ *tool.Call) error {
+	err := a.session.CheckOwner(ctx)
+	if err == nil {
+		err = a.session.Flush(ctx)
+	}
+	if ctx.Err() == nil {
+		return err
+	}
+	if err == nil || errors.Is(err, context.Cause(ctx)) {
+		return tool.Errorf(tool.CodeAbortedBeforeDispatch, "the turn was cancelled before this call was started")
+	}
+	return err
+}
+
+// approvalLog records questions and answers in the caller's log.
+type approvalLog struct{ a *Agent }
+
+// Asked implements tool.ApprovalLog.
+func (l approvalLog) Asked(call *tool.Call, req *tool.ApprovalRequest) error {
+	_, err := l.a.session.Append(session.Draft{Payload: &session.ApprovalAsked{ID: req.ID, ToolName: call.Name, CallID: call.ID, Reason: req.Reason}})
+	return err
+}
+
+// Decided implements tool.ApprovalLog.
+func (l approvalLog) Decided(_ *tool.Call, req *tool.ApprovalRequest, outcome tool.ApprovalOutcome) error {
+	_, err := l.a.session.Append(session.Draft{Payload: &session.ApprovalDecided{ID: req.ID, Outcome: string(outcome)}})
+	return err
+}
