@@ -156,7 +156,7 @@ func (h *Harness) openModels(context.Context) error {
 		}
 		a, err := h.adapter(cfg.Routes[name])
 		if err != nil {
-			return fmt.Errorf("route %s: %w", name, err)
+			return h.opts.Config.Fault("routes."+name, "%v", err)
 		}
 		if _, err := h.Models.Register(a, name); err != nil {
 			return err

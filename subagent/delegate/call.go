@@ -1,0 +1,149 @@
+package delegate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/internal/jsonx"
+	"github.com/offshoot-dev/offshoot/message"
+	"github.com/offshoot-dev/offshoot/subagent"
+	"github.com/offshoot-dev/offshoot/tool"
+)
+
+type args struct{ description, prompt string }
+
+func parse(data []byte) (a args, err error) {
+	err = jsonx.ReadObject(data, func(key string, raw []byte) (err error) {
+		switch key {
+		case "description":
+			a.description, err = jsonx.String(raw)
+		case "prompt":
+			a.prompt, err = jsonx.String(raw)
+		}
+		return err
+	})
+	return a, err
+}
+
+func describe(data []byte) string {
+	a, err := parse(data)
+	if err != nil {
+		return ""
+	}
+	return a.description
+}
+
+// execute is one foreground delegation. The call's ctx is the run's (seam TOOL-20);
+// the run is closed exactly once, whatever becomes of it (seam TOOL-17).
+func (m *mount) execute(ctx context.Context, call *tool.Call) (any, error) {
+	parent, ok := m.svc.Agents().Live(call.Caller)
+	if !ok {
+		return nil, tool.Errorf(tool.CodeDenied, "a delegation needs a live agent that calls it, and this call has none")
+	}
+	a, err := parse(call.Args)
+	if err != nil {
+		return nil, &tool.Error{Code: tool.CodeInvalidArgs, Err: err}
+	}
+	if strings.TrimSpace(a.prompt) == "" {
+		return nil, tool.Errorf(tool.CodeInvalidArgs, "the prompt is blank")
+	}
+	run, err := m.svc.Start(ctx, m.cfg.Provider, subagent.Request{
+		Label: &a.description, Prompt: []message.Block{message.Text(a.prompt)}, Parent: parent,
+		Model: m.cfg.Model, ToolFilter: m.cfg.ToolFilter, Persona: m.cfg.Persona, MaxDepth: m.cfg.MaxDepth,
+	})
+	if err != nil {
+		return nil, startError(err)
+	}
+	detached := context.WithoutCancel(ctx)
+	res, err := run.Wait(ctx)
+	closeErr := run.Close(detached)
+	if err != nil && ctx.Err() != nil {
+		// The wait may have ended rather than the run: closing it gave it its result.
+		res, err = run.Wait(detached)
+	}
+	call.SetMeta(meta(run, res))
+	return finish(res, err, closeErr)
+}
+
+// startError words a refusal for the model, which cannot see codes.
+func startError(err error) error {
+	var depth *subagent.DepthError
+	var live *agent.LimitError
+	var se *subagent.Error
+	switch {
+	case errors.As(err, &depth):
+		return &tool.Error{Code: string(subagent.CodeLimitReached), Err: err, Msg: fmt.Sprintf(
+			"you work at delegation depth %d and the limit is %d: no further delegation is possible, do this work yourself", depth.Depth-1, depth.Cap)}
+	case errors.As(err, &live):
+		return &tool.Error{Code: string(subagent.CodeLimitReached), Err: err, Msg: "the subagent was not started: " + live.Error()}
+	case errors.As(err, &se):
+		return &tool.Error{Code: string(se.Code), Err: err, Msg: "the subagent was not started: " + err.Error()}
+	}
+	return fmt.Errorf("the subagent was not started: %w", err)
+}
+
+// finish maps how a run ended to the tool's result (seam TOOL-13…19). A failure of
+// the result and a failure of the release are both told, and either makes the call
+// fail. The order is fixed: what happened, the provider's word on it, the failed
+// release, and last what there is of an answer.
+func finish(res subagent.Result, waitErr, closeErr error) (any, error) {
+	out := message.JoinText(res.Output)
+	blank := strings.TrimSpace(out) == ""
+	if waitErr == nil && closeErr == nil && res.StopReason == subagent.StopCompleted {
+		if blank {
+			return "The subagent finished without saying anything.", nil
+		}
+		return out, nil
+	}
+	code := tool.CodeToolFailed
+	var lines []string
+	heading := "Partial output:"
+	switch {
+	case waitErr != nil:
+		lines = append(lines, "the subagent's result was lost: "+waitErr.Error())
+	case res.StopReason == subagent.StopCompleted:
+		heading = "Output:"
+	default:
+		lines = append(lines, headline(res.StopReason))
+		if res.StopReason == subagent.StopAborted {
+			code = tool.CodeAborted
+		}
+	}
+	if res.Diagnostic != "" {
+		lines = append(lines, "Diagnostic: "+res.Diagnostic)
+	}
+	if closeErr != nil {
+		lines = append(lines, "the subagent could not be released: "+closeErr.Error())
+	}
+	if !blank {
+		lines = append(lines, heading, out)
+	}
+	return nil, &tool.Error{Code: code, Err: errors.Join(waitErr, closeErr), Msg: strings.Join(lines, "\n")}
+}
+
+func headline(reason subagent.StopReason) string {
+	switch reason {
+	case subagent.StopAborted:
+		return "the subagent was cancelled"
+	case subagent.StopError:
+		return "the subagent failed"
+	case subagent.StopMaxTokens:
+		return "the subagent hit its token limit before it was done"
+	case subagent.StopRefusal:
+		return "the subagent declined the task"
+	}
+	return fmt.Sprintf("the subagent ended abnormally (%s)", reason)
+}
+
+// meta is what other readers than the model learn from the result event.
+func meta(run subagent.Run, res subagent.Result) []byte {
+	buf := jsonx.AppendStringField([]byte{'{'}, "kind", "foreground")
+	buf = jsonx.AppendStringField(buf, "runId", string(run.ID()))
+	if res.StopReason != "" {
+		buf = jsonx.AppendStringField(buf, "stopReason", string(res.StopReason))
+	}
+	return append(buf, '}')
+}

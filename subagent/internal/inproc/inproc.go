@@ -1,0 +1,105 @@
+// Package inproc drives one-shot children that live in this process: what spawn
+// and fork have in common. They differ only in the seed that they pass. Floor 6.
+package inproc
+
+import (
+	"context"
+	"unicode/utf8"
+
+	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/message"
+	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/subagent"
+	"github.com/offshoot-dev/offshoot/subagent/internal/compose"
+)
+
+// Start creates and publishes a child of req.Parent, submits the prompt, and
+// returns the run (seam DRV). seed is what the child inherits, or nil. Depth and
+// policies are read before anything waits (seam DRV-03).
+func Start(ctx context.Context, req *subagent.ResolvedRequest, seed *session.Seed) (subagent.Run, error) {
+	if err := compose.CheckDepthCap(req.MaxDepth); err != nil {
+		return nil, err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	parent := req.Parent
+	depth, err := compose.ChildDepth(parent, req.MaxDepth)
+	if err != nil {
+		return nil, err
+	}
+	child := compose.Child{Policy: compose.Capture(parent), Persona: req.Persona, Filter: req.ToolFilter}
+	r := &run{settled: make(chan struct{})}
+	ps := parent.Session()
+	handle, err := parent.Registry().Create(ctx, agent.Create{
+		Session: session.New{
+			Cwd: ps.Header().Cwd, ParentSession: ps.ID(), Origin: session.OriginSubagent, DelegationDepth: depth,
+			Root: ps.Root(), Seed: seed,
+			// A child whose turn never opened leaves nothing behind (seam DES-29).
+			Deferred: true,
+		},
+		Options: compose.Options(parent.Options(), req.Model, depth),
+		Owner:   parent,
+		Setup: func(ctx context.Context, a *agent.Agent) error {
+			if err := child.Setup(ctx, a); err != nil {
+				return err
+			}
+			r.with, _ = a.Session().Watch(&r.outcome)
+			a.AddHooks(agent.Hooks{TurnOpen: describe(req.Descriptor), Failed: r.failed})
+			return nil
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.handle, r.agent = handle, handle.Agent()
+	r.follow(ctx)
+	r.submit(message.Message{ID: agent.NewMessageID(), Role: message.RoleUser, Content: req.Prompt, Source: message.UserSource()})
+	return r, nil
+}
+
+// describe puts the descriptor into the log when the child's first turn opens,
+// whatever becomes of that turn (amendment P19).
+func describe(d *session.DescriptorEvent) func(*agent.Agent, int64) ([]session.Draft, error) {
+	return func(a *agent.Agent, _ int64) ([]session.Draft, error) {
+		if a.Session().Descriptor() != nil {
+			return nil, nil
+		}
+		return []session.Draft{{Payload: d}}, nil
+	}
+}
+
+// reason maps the turn that accounts for the work (core L37, seam DRV-12).
+func reason(end *session.TurnEnd) subagent.StopReason {
+	if end == nil {
+		return subagent.StopError
+	}
+	switch end.Kind {
+	case session.EndCompleted:
+		return subagent.StopCompleted
+	case session.EndMaxTokens:
+		return subagent.StopMaxTokens
+	case session.EndAborted:
+		return subagent.StopAborted
+	case session.EndBlocked, session.EndRefusal:
+		return subagent.StopRefusal
+	}
+	return subagent.StopError
+}
+
+// maxDiagnostic bounds a diagnostic, in bytes (seam RUN-13).
+const maxDiagnostic = 4096
+
+// Diagnostic cuts a text to at most 4,096 bytes on a rune boundary, with a marker
+// where something was left out.
+func Diagnostic(s string) string {
+	if len(s) <= maxDiagnostic {
+		return s
+	}
+	const marker = " […cut]"
+	n := maxDiagnostic - len(marker)
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + marker
+}

@@ -1,0 +1,209 @@
+package subagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+
+	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/subagent/internal/compose"
+)
+
+// Config configures a Service.
+type Config struct {
+	Agents *agent.Registry
+	// MaxDepth bounds the depth of every child of the deployment, whatever a
+	// request says (seam DEP-14). nil is no bound.
+	MaxDepth *int64
+	// MaxChildren bounds the runs of one parent that are not settled; 0 is no bound.
+	MaxChildren int
+	// Logger gets what nobody can be told otherwise; nil discards it.
+	Logger *slog.Logger
+}
+
+// Service is the seam. It is safe for concurrent use.
+type Service struct {
+	cfg Config
+	ctx context.Context
+
+	mu        sync.Mutex // guards following
+	providers []*registration
+	hooks     []*hookEntry                          // replaced, never changed in place
+	open      map[*agent.Agent]map[*ticket]struct{} // runs that are not known to be settled, if MaxChildren bounds them
+	tickets   int                                   // Starts under way and watchers
+	closed    bool
+	idle      chan struct{} // made by the first Close, closed when closed and no ticket is out
+}
+
+// New returns a service. ctx carries values for what outlives its callers; its
+// end has no effect.
+func New(ctx context.Context, cfg Config) (*Service, error) {
+	if cfg.Agents == nil {
+		return nil, errors.New("subagent service: Agents is required")
+	}
+	if err := compose.CheckDepthCap(cfg.MaxDepth); err != nil {
+		return nil, fmt.Errorf("subagent service: %w", err)
+	}
+	if cfg.MaxChildren < 0 {
+		return nil, fmt.Errorf("subagent service: MaxChildren must not be negative, and is %d", cfg.MaxChildren)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Service{cfg: cfg, ctx: context.WithoutCancel(ctx), open: map[*agent.Agent]map[*ticket]struct{}{}}, nil
+}
+
+// Agents returns the agent registry.
+func (s *Service) Agents() *agent.Registry { return s.cfg.Agents }
+
+// ticket is one admitted start: from the admission until the end edge was told.
+type ticket struct {
+	parent *agent.Agent
+	run    Run // nil while Start is under way
+}
+
+// errProbe is the cause of the wait that only asks whether a run has settled.
+var errProbe = errors.New("the run has not settled")
+
+// admit lets a start of parent in, or says why not.
+func (s *Service) admit(parent *agent.Agent) (*ticket, error) {
+	t := &ticket{parent: parent}
+	for probed := false; ; probed = true {
+		s.mu.Lock()
+		full := s.cfg.MaxChildren > 0 && len(s.open[parent]) >= s.cfg.MaxChildren
+		switch {
+		case s.closed:
+			s.mu.Unlock()
+			return nil, errorf(CodeDraining, "the subagent service is closing")
+		case !full:
+			s.tickets++
+			if s.cfg.MaxChildren > 0 {
+				if s.open[parent] == nil {
+					s.open[parent] = map[*ticket]struct{}{}
+				}
+				s.open[parent][t] = struct{}{}
+			}
+			s.mu.Unlock()
+			return t, nil
+		case probed:
+			n := len(s.open[parent])
+			s.mu.Unlock()
+			return nil, errorf(CodeLimitReached, "limit reached: agent %s has %d subagents at work, the most that it may have at once", parent.ID(), n)
+		}
+		// The watchers may lag behind a holder who has seen its result already.
+		out := make(map[*ticket]Run, len(s.open[parent]))
+		for o := range s.open[parent] {
+			if o.run != nil {
+				out[o] = o.run
+			}
+		}
+		s.mu.Unlock()
+		for o, run := range out {
+			if s.settled(run) {
+				s.leave(o)
+			}
+		}
+	}
+}
+
+// settled asks a run without waiting.
+func (s *Service) settled(run Run) bool {
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	cancel(errProbe)
+	err := contain(func() error {
+		_, err := run.Wait(ctx)
+		return err
+	})
+	return !errors.Is(err, errProbe)
+}
+
+// bind tells a ticket its run.
+func (s *Service) bind(t *ticket, run Run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.run = run
+}
+
+// leave takes a run that has settled out of the count of its parent.
+func (s *Service) leave(t *ticket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leaveLocked(t)
+}
+
+func (s *Service) leaveLocked(t *ticket) {
+	if set := s.open[t.parent]; set != nil {
+		if delete(set, t); len(set) == 0 {
+			delete(s.open, t.parent)
+		}
+	}
+}
+
+// done ends a ticket.
+func (s *Service) done(t *ticket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leaveLocked(t)
+	s.tickets--
+	s.restLocked()
+}
+
+func (s *Service) restLocked() {
+	if s.closed && s.tickets == 0 && s.idle != nil {
+		close(s.idle)
+		s.idle = nil
+	}
+}
+
+// Close refuses new starts and returns when every run has settled and its end
+// was told, or with the cause of ctx's end. It cancels nothing: runs belong to
+// whoever holds them, and children end with the agents that own them.
+func (s *Service) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	if s.tickets == 0 {
+		s.mu.Unlock()
+		return nil
+	}
+	if s.idle == nil {
+		s.idle = make(chan struct{})
+	}
+	idle := s.idle
+	s.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// panicError is a panic that was contained.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panicked: %v", e.value) }
+
+func contain(fn func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &panicError{value: p, stack: debug.Stack()}
+		}
+	}()
+	return fn()
+}
+
+// fault logs what nobody can be told otherwise.
+func (s *Service) fault(msg string, err error, args ...any) {
+	args = append(args, "error", err)
+	var pe *panicError
+	if errors.As(err, &pe) {
+		args = append(args, "stack", string(pe.stack))
+	}
+	s.cfg.Logger.Error(msg, args...)
+}

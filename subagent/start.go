@@ -1,0 +1,230 @@
+package subagent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/offshoot-dev/offshoot/llm"
+	"github.com/offshoot-dev/offshoot/message"
+	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/subagent/internal/compose"
+	"github.com/offshoot-dev/offshoot/tool"
+)
+
+// Start begins a one-shot child on the named provider and returns its run, which
+// the caller must Close. ctx is the run's cancellation channel until its result
+// settles (amendment P04).
+//
+// Checked in this order, before the provider is called and before any event
+// (seam REQ-01): the parent, the provider, its capabilities (outputSchema,
+// depthLimit, toolFilter, persona), the domain of MaxDepth, the schema, the tool
+// filter, the prompt, the descriptor, the end of ctx, the deployment's MaxDepth
+// and MaxChildren. A provider's own failure is passed on as it is.
+func (s *Service) Start(ctx context.Context, provider string, req Request) (Run, error) {
+	p, resolved, err := s.resolve(ctx, provider, req)
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.admit(resolved.Parent)
+	if err != nil {
+		return nil, err
+	}
+	run, err := s.dispatch(ctx, p, resolved)
+	if err != nil {
+		s.done(t)
+		return nil, err
+	}
+	s.bind(t, run)
+	s.announce(t, provider, resolved)
+	return run, nil
+}
+
+// dispatch calls the provider.
+func (s *Service) dispatch(ctx context.Context, p Provider, req *ResolvedRequest) (run Run, err error) {
+	name := req.Descriptor.Descriptor.Provider
+	err = contain(func() (err error) {
+		run, err = p.Start(ctx, req)
+		return err
+	})
+	if pe, ok := asError[*panicError](err); ok {
+		s.fault("subagent provider failed", err, "provider", name)
+		return nil, fmt.Errorf("subagent provider %q %w", name, pe)
+	}
+	if err == nil && run == nil {
+		err = fmt.Errorf("subagent provider %q returned no run", name)
+	}
+	return run, err
+}
+
+// announce tells the start of a run and has its end told.
+func (s *Service) announce(t *ticket, provider string, req *ResolvedRequest) {
+	hooks := s.listeners()
+	edge := StartEdge{RunID: uuid.NewString(), Provider: provider, ID: t.run.ID(), Parent: t.parent}
+	_, edge.Local = t.run.Local()
+	if req.Label != nil {
+		edge.Label = *req.Label
+	}
+	for _, e := range hooks {
+		if e.hooks.Started != nil && e.concerns(t.parent) {
+			s.tell("subagent/start", func() { e.hooks.Started(edge) })
+		}
+	}
+	go s.watch(t, edge, hooks)
+}
+
+// watch closes the pair of lifecycle edges when the result settles. Service.Close
+// joins it.
+func (s *Service) watch(t *ticket, start StartEdge, hooks []*hookEntry) {
+	defer s.done(t)
+	end := EndEdge{StartEdge: start}
+	var res Result
+	err := contain(func() (err error) {
+		res, err = t.run.Wait(s.ctx)
+		return err
+	})
+	s.leave(t)
+	if err != nil {
+		if _, ok := asError[*panicError](err); ok {
+			s.fault("subagent run failed", err, "provider", start.Provider, "run", string(start.ID))
+		}
+		end.StopReason = StopError
+		end.Failure = &Failure{Code: codeOf(err), Text: err.Error()}
+	} else {
+		end.StopReason = res.StopReason
+	}
+	for _, e := range hooks {
+		if e.hooks.Ended == nil || !e.concerns(start.Parent) {
+			continue
+		}
+		if end.Output == nil && end.Failure == nil && len(res.Output) > 0 {
+			// A listener that edits its copy cannot change what the caller receives.
+			end.Output = cloneBlocks(res.Output)
+		}
+		s.tell("subagent/end", func() { e.hooks.Ended(end) })
+	}
+}
+
+func codeOf(err error) string {
+	if se, ok := asError[*Error](err); ok {
+		return string(se.Code)
+	}
+	if code := llm.CodeOf(err); code != "" {
+		return code
+	}
+	return llm.CodeUnknown
+}
+
+// resolve validates a request and detaches it from its caller.
+func (s *Service) resolve(ctx context.Context, provider string, req Request) (Provider, *ResolvedRequest, error) {
+	refuse := func(code Code, format string, args ...any) (Provider, *ResolvedRequest, error) {
+		return nil, nil, errorf(code, "start subagent on %q: %s", provider, fmt.Sprintf(format, args...))
+	}
+	if req.Parent == nil {
+		return refuse(CodeInvalidRequest, "a parent agent is required")
+	}
+	p, ok := s.Provider(provider)
+	if !ok {
+		return nil, nil, errorf(CodeNoProvider, "no subagent provider is named %q", provider)
+	}
+	if missing := missingCapability(p.Capabilities(), &req); missing != "" {
+		return nil, nil, errorf(CodeUnsupportedCapability, "subagent provider %q does not support %s", provider, missing)
+	}
+	if err := compose.CheckDepthCap(req.MaxDepth); err != nil {
+		return nil, nil, err
+	}
+	if req.OutputSchema != nil {
+		if err := checkSchema(req.OutputSchema); err != nil {
+			return nil, nil, &Error{Code: CodeUnsupportedSchema, Msg: fmt.Sprintf("start subagent on %q", provider), Err: err}
+		}
+	}
+	if req.ToolFilter != nil && req.ToolFilter.Allow == nil && req.ToolFilter.Deny == nil {
+		return refuse(CodeInvalidRequest, "the tool filter has neither allow nor deny")
+	}
+	if len(req.Prompt) == 0 {
+		return refuse(CodeInvalidRequest, "the prompt is empty")
+	}
+	d, err := session.NewDescriptor(session.Descriptor{Mode: session.ModeOneShot, Provider: provider, Label: req.Label})
+	if err != nil {
+		return nil, nil, &Error{Code: CodeInvalidRequest, Msg: fmt.Sprintf("start subagent on %q", provider), Err: err}
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, nil, err
+	}
+	if s.cfg.MaxDepth != nil {
+		depth, err := compose.ChildDepth(req.Parent, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		if depth > *s.cfg.MaxDepth {
+			return nil, nil, errorf(CodeLimitReached, "limit reached: a subagent at delegation depth %d is beyond the deployment's bound of %d", depth, *s.cfg.MaxDepth)
+		}
+	}
+	return p, &ResolvedRequest{Request: detach(req), Descriptor: d}, nil
+}
+
+// missingCapability returns the name of the first feature that the request needs
+// and the provider lacks (seam CAP-04).
+func missingCapability(c Capabilities, req *Request) string {
+	switch {
+	case req.OutputSchema != nil && !c.OutputSchema:
+		return "outputSchema"
+	case req.MaxDepth != nil && !c.DepthLimit:
+		return "depthLimit"
+	case req.ToolFilter != nil && !c.ToolFilter:
+		return "toolFilter"
+	case req.Persona != nil && !c.Persona:
+		return "persona"
+	}
+	return ""
+}
+
+// checkSchema refuses what is no JSON Schema of an object (seam REQ-03, REQ-04):
+// it is judged like a tool's parameters, which it becomes in a local child.
+func checkSchema(schema []byte) error {
+	_, err := tool.Compile(tool.Definition{
+		Name: "output", Parameters: schema,
+		Execute: func(context.Context, *tool.Call) (any, error) { return nil, nil },
+	})
+	if err != nil {
+		return fmt.Errorf("output schema: %w", err)
+	}
+	return nil
+}
+
+// detach copies what a caller could change after the call (seam REQ-14, SO-28).
+func detach(req Request) Request {
+	req.Prompt = cloneBlocks(req.Prompt)
+	req.OutputSchema = bytes.Clone(req.OutputSchema)
+	req.Label = clonePointer(req.Label)
+	req.MaxDepth = clonePointer(req.MaxDepth)
+	req.Persona = clonePointer(req.Persona)
+	if f := req.ToolFilter; f != nil {
+		req.ToolFilter = &session.ToolFilter{Allow: slices.Clone(f.Allow), Deny: slices.Clone(f.Deny)}
+	}
+	return req
+}
+
+func clonePointer[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
+}
+
+func cloneBlocks(blocks []message.Block) []message.Block {
+	if blocks == nil {
+		return nil
+	}
+	out := make([]message.Block, len(blocks))
+	for i := range blocks {
+		out[i] = blocks[i]
+		out[i].Content = cloneBlocks(blocks[i].Content)
+		out[i].Raw = bytes.Clone(blocks[i].Raw)
+	}
+	return out
+}

@@ -1,0 +1,234 @@
+package subagenttest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/llm"
+	"github.com/offshoot-dev/offshoot/llm/scripted"
+	"github.com/offshoot-dev/offshoot/message"
+	"github.com/offshoot-dev/offshoot/prompt"
+	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/subagent"
+	"github.com/offshoot-dev/offshoot/tool"
+)
+
+// The model that the agents of a System use unless they say otherwise.
+const (
+	Route = "scripted"
+	Model = "model-1"
+)
+
+// Options vary a System. The zero value is a live-only system without tools.
+type Options struct {
+	// Store keeps the logs; nil keeps them in memory only. The caller closes it
+	// after the test.
+	Store    session.Store
+	Tools    []tool.Definition
+	Approver tool.Approver
+	// Identity and Persona are the deployment's sections.
+	Identity, Persona string
+	MaxDepth          *int64
+	MaxChildren       int
+	MaxLive           int
+	// MaxParallelTools is as in agent.Config.
+	MaxParallelTools int
+	// Validators are as in session.Config.
+	Validators []session.Validator
+	// Adapter answers instead of the answers given with Answer.
+	Adapter llm.Adapter
+	Logger  *slog.Logger
+	// Unwatched leaves the companion out, for benchmarks.
+	Unwatched bool
+}
+
+// System is everything that a provider lives in, with a model that answers from
+// a script. It closes itself at the end of the test and reports what was left
+// behind. In a testing/synctest bubble it is made within the bubble.
+type System struct {
+	Sessions  *session.Registry
+	Models    *llm.Registry
+	Tools     *tool.Registry
+	Prompts   *prompt.Registry
+	Agents    *agent.Registry
+	Service   *subagent.Service
+	Lifecycle *Lifecycle
+	// Adapter is the scripted model behind Answer.
+	Adapter *scripted.Adapter
+
+	mu      sync.Mutex // guards answers
+	answers map[string][]scripted.Step
+}
+
+// NewSystem returns a running system.
+func NewSystem(t testing.TB, o Options) *System {
+	t.Helper()
+	s := &System{Models: &llm.Registry{Strict: true}, Tools: tool.New(), Prompts: prompt.New(), answers: map[string][]scripted.Step{}}
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("set up the system: %v", err)
+		}
+	}
+	ctx := context.WithoutCancel(t.Context())
+	var err error
+	s.Sessions, err = session.NewRegistry(ctx, session.Config{Store: o.Store, Validators: o.Validators, Logger: o.Logger})
+	check(err)
+	s.Adapter = scripted.New(scripted.Script{{Name: "answers", Repeat: true, Steps: []scripted.Step{{scripted.Func(s.answer)}}}}, scripted.Options{})
+	if o.Adapter == nil {
+		o.Adapter = s.Adapter
+	}
+	_, err = s.Models.Register(o.Adapter, Route)
+	check(err)
+	for _, def := range o.Tools {
+		_, err = s.Tools.Root().Register(def)
+		check(err)
+	}
+	if o.Identity == "" {
+		o.Identity = "You are an agent."
+	}
+	_, err = s.Prompts.Root().Add(prompt.Identity(o.Identity))
+	check(err)
+	_, err = s.Prompts.Root().Add(prompt.Persona(o.Persona, false))
+	check(err)
+	s.Agents, err = agent.NewRegistry(ctx, agent.Config{
+		Sessions: s.Sessions, Models: s.Models, Tools: s.Tools, Prompts: s.Prompts,
+		Approver: o.Approver, MaxLive: o.MaxLive, MaxParallelTools: o.MaxParallelTools, Logger: o.Logger,
+	})
+	check(err)
+	s.Service, err = subagent.New(ctx, subagent.Config{Agents: s.Agents, MaxDepth: o.MaxDepth, MaxChildren: o.MaxChildren, Logger: o.Logger})
+	check(err)
+	if !o.Unwatched {
+		s.Lifecycle = Watch(t, s.Service)
+	}
+	t.Cleanup(func() { s.close(t, ctx) })
+	return s
+}
+
+func (s *System) close(t testing.TB, ctx context.Context) {
+	if err := s.Agents.Close(ctx); err != nil {
+		t.Logf("closing the agents: %v", err)
+	}
+	if err := s.Service.Close(ctx); err != nil {
+		t.Errorf("close the service: %v", err)
+	}
+	if s.Lifecycle != nil {
+		s.Lifecycle.Settled()
+	}
+	for _, a := range s.Agents.List() {
+		t.Errorf("agent %s is still live", a.ID())
+	}
+	for _, live := range s.Sessions.Close() {
+		t.Errorf("session %s is still live", live.ID())
+	}
+}
+
+// Answer says what an agent answers to a prompt, by its exact text: one step per
+// model call since that prompt, the last one again and again.
+func (s *System) Answer(prompt string, steps ...scripted.Step) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers[prompt] = steps
+}
+
+func (s *System) answer(_ context.Context, req *llm.Request) (scripted.Step, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := scripted.PromptText(req)
+	steps := s.answers[text]
+	if len(steps) == 0 {
+		return nil, fmt.Errorf("no answer was given for the prompt %q", text)
+	}
+	n := 0
+	for _, m := range scripted.Turn(req) {
+		if m.Role == message.RoleAssistant {
+			n++
+		}
+	}
+	return steps[min(n, len(steps)-1)], nil
+}
+
+// Hold is a part of an answer that stays silent until ch is closed. The end of the
+// call ends it as aborted.
+func Hold(ch <-chan struct{}) scripted.Part {
+	return scripted.Func(func(ctx context.Context, _ *llm.Request) (scripted.Step, error) {
+		select {
+		case <-ch:
+			return scripted.Step{scripted.Split(1)}, nil // which says nothing
+		case <-ctx.Done():
+			return scripted.Step{scripted.Hang()}, nil
+		}
+	})
+}
+
+// ParentOptions is what Parent gives its agents.
+func ParentOptions() agent.Options { return agent.Options{Provider: Route, Model: Model} }
+
+// Parent returns a new live agent without an owner.
+func (s *System) Parent(t testing.TB) *agent.Agent {
+	t.Helper()
+	return s.NewAgent(t, agent.Create{Options: ParentOptions()})
+}
+
+// NewAgent creates an agent that lives until the end of the test or its disposal.
+func (s *System) NewAgent(t testing.TB, c agent.Create) *agent.Agent {
+	t.Helper()
+	h, err := s.Agents.Create(context.WithoutCancel(t.Context()), c)
+	if err != nil {
+		t.Fatalf("create an agent: %v", err)
+	}
+	return h.Agent()
+}
+
+// Register adds a provider.
+func (s *System) Register(t testing.TB, p subagent.Provider) (unregister func()) {
+	t.Helper()
+	unregister, err := s.Service.Register(p)
+	if err != nil {
+		t.Fatalf("register provider %q: %v", p.Name(), err)
+	}
+	return unregister
+}
+
+// Start starts a child on a provider and fails the test if that fails.
+func (s *System) Start(t testing.TB, ctx context.Context, provider string, req subagent.Request) subagent.Run {
+	t.Helper()
+	run, err := s.Service.Start(ctx, provider, req)
+	if err != nil {
+		t.Fatalf("start on %q: %v", provider, err)
+	}
+	return run
+}
+
+// Request asks parent's child for text.
+func Request(parent *agent.Agent, text string) subagent.Request {
+	return subagent.Request{Parent: parent, Prompt: []message.Block{message.Text(text)}}
+}
+
+// Await returns the result of a run after closing it.
+func Await(t testing.TB, run subagent.Run) subagent.Result {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	res, err := run.Wait(ctx)
+	if err != nil {
+		t.Errorf("wait for run %s: %v", run.ID(), err)
+	}
+	if err := run.Close(ctx); err != nil {
+		t.Errorf("close run %s: %v", run.ID(), err)
+	}
+	return res
+}
+
+// Trace lists the types of a log's events in order, one word each.
+func Trace(s *session.Session) string {
+	var words []string
+	for e := range s.Events(0) {
+		words = append(words, string(e.Type))
+	}
+	return strings.Join(words, " ")
+}
