@@ -1,0 +1,335 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/llm"
+	"github.com/offshoot-dev/offshoot/message"
+	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/subagent"
+	"github.com/offshoot-dev/offshoot/tool"
+)
+
+// progress shows on stderr what the tree of agents is doing: one tree that is
+// redrawn on a terminal, plain lines otherwise.
+type progress struct {
+	w     io.Writer
+	live  bool // a terminal: redraw
+	quiet bool
+	now   func() time.Time
+	size  func() (width, height int)
+
+	mu     sync.Mutex // guards following
+	root   *node
+	nodes  map[*agent.Agent]*node
+	names  map[session.ID]string // what the children are called
+	drawn  int                   // lines of the last drawing
+	frame  int
+	paused int
+	last   *message.Failure // the newest failure of a model call
+
+	stopTick chan struct{}
+	ticking  sync.WaitGroup
+}
+
+type node struct {
+	agent   *agent.Agent
+	label   string
+	depth   int
+	kids    []*node
+	started time.Time
+	ended   time.Time
+	running bool
+	failed  bool
+	doing   string
+	tokens  int64
+	calls   map[string]string // running tool calls: id to description
+	order   []string
+}
+
+const (
+	tick       = 100 * time.Millisecond
+	spinner    = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+	wrapOff    = "\x1b[?7l"
+	wrapOn     = "\x1b[?7h"
+	clearBelow = "\x1b[J"
+)
+
+func newProgress(w io.Writer, live, quiet bool, size func() (int, int)) *progress {
+	p := &progress{w: w, live: live && !quiet, quiet: quiet, now: time.Now, size: size,
+		nodes: map[*agent.Agent]*node{}, names: map[session.ID]string{}, stopTick: make(chan struct{})}
+	if p.live {
+		p.ticking.Go(p.run)
+	}
+	return p
+}
+
+// run redraws until stop; stop joins it.
+func (p *progress) run() {
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	for {
+		select {
+		case <-p.stopTick:
+			return
+		case <-t.C:
+			p.mu.Lock()
+			p.frame++
+			p.draw()
+			p.mu.Unlock()
+		}
+	}
+}
+
+// stop ends the display and leaves the final tree standing.
+func (p *progress) stop() {
+	close(p.stopTick)
+	p.ticking.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.draw()
+	p.drawn = 0
+	p.quiet = true
+}
+
+// pause keeps the terminal free for somebody else until resume is called.
+func (p *progress) pause() (resume func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.erase()
+	p.paused++
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.paused--
+	}
+}
+
+// note prints a line for people above the tree.
+func (p *progress) note(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.quiet {
+		return
+	}
+	p.erase()
+	p.print(fmt.Sprintf(format, args...) + "\n")
+	p.draw()
+}
+
+// started is a hook of the seam: it learns what a child is called. The child's
+// first live events may come before it or after it.
+func (p *progress) started(e subagent.StartEdge) {
+	if e.Label == "" {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.names[e.ID] = printable(clip(e.Label, 60))
+	for a, n := range p.nodes {
+		if a.ID() == e.ID {
+			n.label = p.names[e.ID]
+		}
+	}
+}
+
+// observe takes one live event.
+func (p *progress) observe(e agent.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e.Kind == agent.EventMissed {
+		return
+	}
+	n := p.nodes[e.Agent]
+	if n == nil {
+		n = p.add(e.Agent)
+	}
+	switch e.Kind {
+	case agent.EventStatus:
+		n.running = e.Status == agent.Running
+		if n.running && n.started.IsZero() {
+			n.started = p.now()
+		}
+		if !n.running {
+			n.ended, n.doing = p.now(), ""
+			p.line(n, fmt.Sprintf("idle after %s, %s tokens", n.elapsed(p.now()), count(n.tokens)))
+		} else {
+			n.ended = time.Time{}
+		}
+	case agent.EventChunk:
+		n.doing = doing(e.Chunk, n.doing)
+	case agent.EventMessage:
+		n.doing = ""
+		if e.Usage != nil {
+			n.tokens += e.Usage.Total()
+		}
+	case agent.EventToolStarted:
+		d := printable(clip(e.Call.Describe(), 60))
+		n.calls[e.Call.ID] = d
+		n.order = append(n.order, e.Call.ID)
+		p.line(n, d)
+	case agent.EventToolEnded:
+		n.toolEnded(e.Call)
+		if e.Failed {
+			p.line(n, printable(clip(e.Call.Describe(), 60))+" failed")
+		}
+	case agent.EventRetry:
+		p.last = e.Retry
+		n.doing = "waiting to try again: " + printable(clip(e.Retry.Message, 60))
+		p.line(n, n.doing)
+	case agent.EventFailed:
+		n.failed = true
+		f := llm.FailureOf(e.Err)
+		p.last = &f
+		p.line(n, "failed: "+printable(clip(f.Message, 200)))
+	case agent.EventDisposed:
+		n.running = false
+		if n.ended.IsZero() {
+			n.ended = p.now()
+		}
+	}
+}
+
+func (n *node) toolEnded(c *tool.Call) {
+	delete(n.calls, c.ID)
+	for i, id := range n.order {
+		if id == c.ID {
+			n.order = append(n.order[:i:i], n.order[i+1:]...)
+			return
+		}
+	}
+}
+
+func doing(c llm.Chunk, was string) string {
+	switch c.Kind {
+	case llm.ChunkTextDelta:
+		return "writing"
+	case llm.ChunkReasoningDelta:
+		return "thinking"
+	case llm.ChunkToolCallDelta:
+		return "calling a tool"
+	}
+	return was
+}
+
+func (p *progress) add(a *agent.Agent) *node {
+	n := &node{agent: a, calls: map[string]string{}, started: p.now(), label: "agent"}
+	p.nodes[a] = n
+	parent := p.nodes[a.Owner()]
+	if a.Owner() == nil || parent == nil {
+		if p.root == nil {
+			p.root = n
+		}
+		return n
+	}
+	n.depth, n.label = parent.depth+1, "subagent"
+	if name, ok := p.names[a.ID()]; ok {
+		n.label = name
+	}
+	parent.kids = append(parent.kids, n)
+	return n
+}
+
+// failure returns the newest failure of a model call, or nil.
+func (p *progress) failure() *message.Failure {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last
+}
+
+func (n *node) elapsed(now time.Time) string {
+	if !n.ended.IsZero() {
+		now = n.ended
+	}
+	d := now.Sub(n.started)
+	if d < time.Minute {
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}
+
+func count(n int64) string {
+	switch {
+	case n >= 1_000_000:
+		return fmt.Sprintf("%.1fM", float64(n)/1e6)
+	case n >= 10_000:
+		return fmt.Sprintf("%.0fk", float64(n)/1e3)
+	}
+	return fmt.Sprint(n)
+}
+
+// line prints one plain line; on a terminal the tree says it instead.
+func (p *progress) line(n *node, text string) {
+	if p.live || p.quiet {
+		return
+	}
+	p.print(strings.Repeat("  ", n.depth) + n.label + ": " + text + "\n")
+}
+
+// print writes for people; a display that fails is no reason to fail a run.
+func (p *progress) print(s string) { _, _ = io.WriteString(p.w, s) }
+
+func (p *progress) erase() {
+	if p.live && p.drawn > 0 {
+		p.print(fmt.Sprintf("\x1b[%dA\r%s", p.drawn, clearBelow))
+		p.drawn = 0
+	}
+}
+
+func (p *progress) draw() {
+	if !p.live || p.quiet || p.paused > 0 || p.root == nil {
+		return
+	}
+	_, height := p.size()
+	var lines []string
+	p.render(p.root, "", "", &lines)
+	if most := max(height-2, 3); len(lines) > most {
+		rest := len(lines) - most
+		lines = append(lines[:most:most], fmt.Sprintf("… %d more", rest))
+	}
+	var b strings.Builder
+	if p.drawn > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA\r", p.drawn)
+	}
+	b.WriteString(wrapOff)
+	for _, l := range lines {
+		b.WriteString(l + "\x1b[K\n")
+	}
+	b.WriteString(clearBelow + wrapOn)
+	p.print(b.String())
+	p.drawn = len(lines)
+}
+
+func (p *progress) render(n *node, head, tail string, lines *[]string) {
+	mark := "✓"
+	switch {
+	case n.running:
+		frames := []rune(spinner)
+		mark = string(frames[p.frame%len(frames)])
+	case n.failed:
+		mark = "✗"
+	}
+	what := n.doing
+	if len(n.order) > 0 {
+		what = n.calls[n.order[len(n.order)-1]]
+		if len(n.order) > 1 {
+			what = fmt.Sprintf("%s (+%d)", what, len(n.order)-1)
+		}
+	}
+	if what != "" {
+		what = " · " + what
+	}
+	*lines = append(*lines, fmt.Sprintf("%s%s %s%s · %s · %s tokens", head, mark, n.label, what, n.elapsed(p.now()), count(n.tokens)))
+	for i, k := range n.kids {
+		if i == len(n.kids)-1 {
+			p.render(k, tail+"└─ ", tail+"   ", lines)
+		} else {
+			p.render(k, tail+"├─ ", tail+"│  ", lines)
+		}
+	}
+}
