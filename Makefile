@@ -1,0 +1,52 @@
+# Everything a contributor runs. `make` alone lists the targets.
+
+SHELL := /bin/bash
+
+GO       ?= go
+ARGS     ?= --help
+PKG      ?= ./...
+BENCH    ?= .
+FUZZTIME ?= 10s
+COUNT    ?= 10
+
+LINTER := $(GO) tool -modfile=tools/go.mod golangci-lint
+
+# -race needs cgo; the product itself is built without it.
+RACE := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GO) test -race -shuffle=on
+
+.PHONY: help run test lint bench fuzz soak fmt tidy build cc
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## run the command: make run ARGS='run "Map this repository"'
+	@CGO_ENABLED=0 $(GO) run ./cmd/offshoot $(ARGS)
+
+test: cc ## all tests under the race detector (PKG=./session/... for some)
+	@$(GO) mod download
+	$(RACE) $(TESTFLAGS) $(PKG)
+
+lint: ## the pinned linters; their first build takes some minutes
+	$(LINTER) run $(PKG)
+
+bench: ## all benchmarks, one package at a time (BENCH=Append for some)
+	@bash tools/bench.sh '$(BENCH)'
+
+fuzz: ## every fuzz target for FUZZTIME (10s) each
+	@bash tools/fuzz.sh '$(FUZZTIME)'
+
+soak: cc ## all tests COUNT (10) times, with those that only run under the tag soak
+	$(RACE) -tags soak -count $(COUNT) -timeout 2h $(TESTFLAGS) $(PKG)
+
+fmt: ## format the code
+	gofmt -l -w .
+
+tidy: ## tidy the module files
+	$(GO) mod tidy
+	$(GO) -C tools mod tidy
+
+build: ## build bin/offshoot
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/offshoot
+
+cc:
+	@bash tools/cc.sh

@@ -1,0 +1,83 @@
+package archtest_test
+
+// house is the design as data. A package, a dependency, a goroutine or an exception that is not in these tables fails
+// the test: add the row in the change that needs it, with the sentence that says why.
+func house() policy {
+	return policy{
+		floors: []floor{
+			{name: "0", packages: []string{"message", "internal/jsonx", "internal/rpcconn", "internal/proc"}},
+			{name: "1", packages: []string{"session", "session/projection"}},
+			{name: "2", packages: []string{"llm", "tool", "prompt"}},
+			{name: "3", packages: []string{"agent"}},
+			{name: "4", packages: []string{"job", "compact", "subagent/internal/owners", "subagent/internal/compose"}},
+			{name: "5", packages: []string{"subagent"}},
+			{name: "6", adapters: true, packages: []string{
+				"subagent/internal/inproc", "subagent/internal/remote",
+				"subagent/spawn", "subagent/fork",
+				"subagent/acp", "subagent/codex", "subagent/claudecode", "subagent/dsh",
+				"subagent/delegate",
+				"store/memory", "store/sqlite", "store/postgres",
+				"llm/scripted", "llm/openai", "llm/anthropic",
+				"tool/shell", "tool/files", "tool/mcp",
+			}},
+			{name: "7", packages: []string{"harness", "harness/config"}},
+			{name: "8", packages: []string{"serve/control", "serve/acp", "serve/sdk", "web"}},
+			{name: "9", packages: []string{"cmd/offshoot"}},
+			{name: floorT, packages: []string{
+				"store/storetest", "llm/llmtest", "subagent/subagenttest",
+				"internal/archtest", "internal/fakemodel", "internal/fakemodel/cmd/fakemodel", "internal/scenario",
+			}},
+		},
+		sameFloor: []edge{
+			{"session/projection", "session", "units are folded over the log's own events"},
+			{"subagent/spawn", "subagent/internal/inproc", "the in-process providers share one driver"},
+			{"subagent/fork", "subagent/internal/inproc", "the in-process providers share one driver"},
+			{"subagent/acp", "subagent/internal/remote", "the out-of-process providers share one driver"},
+			{"subagent/codex", "subagent/internal/remote", "the out-of-process providers share one driver"},
+			{"subagent/claudecode", "subagent/internal/remote", "the out-of-process providers share one driver"},
+			{"subagent/dsh", "subagent/internal/remote", "the out-of-process providers share one driver"},
+			{"harness", "harness/config", "the composition root reads the configuration"},
+			{"web", "serve/control", "the page and the control socket are served by one handler"},
+		},
+		dependencies: []dependency{
+			{module: "github.com/openai/openai-go", only: []string{"llm/openai"}},
+			{module: "github.com/anthropics/anthropic-sdk-go", only: []string{"llm/anthropic"}},
+			{module: "modernc.org", only: []string{"store/sqlite"}},
+			{module: "github.com/jackc/pgx", only: []string{"store/postgres"}},
+			{module: "github.com/modelcontextprotocol/go-sdk", only: []string{"tool/mcp"}},
+			{module: "github.com/spf13/cobra", only: []string{"cmd/offshoot"}},
+			{module: "github.com/spf13/pflag", only: []string{"cmd/offshoot"}},
+			{module: "golang.org/x/term", only: []string{"cmd/offshoot"}},
+			{module: "charm.land", only: []string{"cmd/offshoot"}},
+			{module: "go.opentelemetry.io/otel/sdk", only: []string{"cmd/offshoot"}},
+			{module: "go.opentelemetry.io/otel/exporters", only: []string{"cmd/offshoot"}},
+			{module: "github.com/santhosh-tekuri/jsonschema", only: []string{"tool"}},
+			{module: "golang.org/x/text", only: []string{"tool"}}, // the validator words its faults through it
+			{module: "go.yaml.in/yaml", only: []string{"harness/config"}},
+			{module: "go.opentelemetry.io/otel"},
+			{module: "github.com/google/uuid"},
+			{module: "golang.org/x/sync"},
+			{module: "golang.org/x/sys"},
+			{module: "github.com/coder/acp-go-sdk", testOnly: true},
+			{module: "github.com/google/go-cmp", testOnly: true},
+			{module: "github.com/rogpeppe/go-internal", testOnly: true},
+			{module: "go.uber.org/goleak", testOnly: true},
+			{module: "pgregory.net/rapid", testOnly: true},
+		},
+		documented: []string{"session", "agent", "subagent", "llm", "tool", "prompt"},
+		// Files that may begin a context of their own: file, reason.
+		background: []row{},
+		// Files that may panic, beside panic(http.ErrAbortHandler): file, reason.
+		panics: []row{
+			{"internal/fakemodel/json.go", "a value of a type that the fake never builds: a fault of the fake itself, seen in its own tests"},
+		},
+		// Files that may sleep on the real clock: file, reason.
+		sleeps: []row{},
+		// Package-level variables that hold state: package.name, reason.
+		state: []row{},
+		// The goroutine ledger: file that starts goroutines, who joins them.
+		ledger: []row{
+			{"internal/fakemodel/fakemodel.go", "the accept loop: Server.Close waits for its served channel"},
+		},
+	}
+}
