@@ -68,6 +68,7 @@ type Harness struct {
 
 	opts  Options
 	names []string       // every tool there is, before any filter
+	plan  []delegation   // the delegation tools
 	close []func() error // in the order of opening
 	exec  *shell.Slot    // the one shell executor
 }
@@ -90,8 +91,14 @@ func Open(ctx context.Context, o Options) (_ *Harness, err error) {
 			err = errors.Join(err, h.unwind())
 		}
 	}()
+	if o.Store != nil {
+		h.Store = o.Store
+		h.onClose(func() error { return h.Store.Close(context.WithoutCancel(ctx)) })
+	}
+	// What only the configuration can be wrong about comes before the store, so that
+	// a mistake makes no file.
 	for _, part := range []func(context.Context) error{
-		h.openStore, h.openSessions, h.openModels, h.openTools, h.openPrompts, h.openAgents, h.openDelegation,
+		h.openModels, h.openTools, h.openPrompts, h.planDelegation, h.openStore, h.openSessions, h.openAgents, h.openDelegation,
 	} {
 		if err := part(ctx); err != nil {
 			return nil, err
@@ -116,11 +123,11 @@ func OpenStore(ctx context.Context, c config.Store) (session.Store, error) {
 }
 
 func (h *Harness) openStore(ctx context.Context) (err error) {
-	h.Store = h.opts.Store
-	if h.Store == nil {
-		if h.Store, err = OpenStore(ctx, h.opts.Config.Config.Store); err != nil {
-			return err
-		}
+	if h.Store != nil {
+		return nil
+	}
+	if h.Store, err = OpenStore(ctx, h.opts.Config.Config.Store); err != nil {
+		return err
 	}
 	h.onClose(func() error { return h.Store.Close(context.WithoutCancel(ctx)) })
 	return nil
@@ -268,6 +275,18 @@ func (h *Harness) openAgents(ctx context.Context) (err error) {
 	return nil
 }
 
+// planDelegation decides on the delegation tools, and checks the filters against
+// every tool there is.
+func (h *Harness) planDelegation(context.Context) (err error) {
+	if h.plan, err = h.delegations(); err != nil {
+		return err
+	}
+	for _, t := range h.plan {
+		h.names = append(h.names, t.cfg.ToolName)
+	}
+	return h.checkFilters()
+}
+
 func (h *Harness) openDelegation(ctx context.Context) (err error) {
 	cfg := h.opts.Config.Config
 	depth := int64(cfg.Limits.MaxDepth)
@@ -282,18 +301,7 @@ func (h *Harness) openDelegation(ctx context.Context) (err error) {
 	if _, err := h.Subagents.Register(spawn.New("")); err != nil {
 		return err
 	}
-	tools, err := h.delegations()
-	if err != nil {
-		return err
-	}
-	for _, t := range tools {
-		h.names = append(h.names, t.cfg.ToolName)
-	}
-	// Filters are checked against every tool there is, the later ones too.
-	if err := h.checkFilters(); err != nil {
-		return err
-	}
-	for _, t := range tools {
+	for _, t := range h.plan {
 		if !h.admits(t.cfg.ToolName) {
 			continue
 		}

@@ -156,7 +156,7 @@ func TestPrepareContainsAPanickingAdapter(t *testing.T) { // M12
 	}
 }
 
-type panickyModel struct{ adapter }
+type panickyModel struct{}
 
 func (panickyModel) Model(string, string) llm.ModelInfo { panic("no models today") }
 func (panickyModel) Stream(context.Context, *llm.Request) iter.Seq2[llm.Chunk, error] {
@@ -312,7 +312,10 @@ func TestPreparedStreamOfAnEndedContext(t *testing.T) {
 	p := prepare(t, &r, &adapter{stream: func(context.Context, func(llm.Chunk, error) bool) { t.Error("the adapter was called") }})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("too late"))
-	for c := range p.Stream(ctx, request) {
+	for c, err := range p.Stream(ctx, request) {
+		if err != nil {
+			t.Errorf("error %v", err)
+		}
 		if c.Finish == nil || c.Finish.Kind != llm.FinishAborted || c.Finish.Failure.Message != "too late" {
 			t.Errorf("chunk %+v", c)
 		}
@@ -327,7 +330,10 @@ func TestPreparedStreamLetsTheConsumerGo(t *testing.T) { // M12, M15
 		for yield(text(0, "a"), nil) {
 		}
 	}}
-	for range prepare(t, &r, forever).Stream(t.Context(), request) {
+	for _, err := range prepare(t, &r, forever).Stream(t.Context(), request) {
+		if err != nil {
+			t.Errorf("error %v", err)
+		}
 		break
 	}
 	func() {
@@ -336,7 +342,10 @@ func TestPreparedStreamLetsTheConsumerGo(t *testing.T) { // M12, M15
 				t.Errorf("recovered %v", v)
 			}
 		}()
-		for range prepare(t, &r, forever).Stream(t.Context(), request) {
+		for _, err := range prepare(t, &r, forever).Stream(t.Context(), request) {
+			if err != nil {
+				t.Errorf("error %v", err)
+			}
 			panic("consumer")
 		}
 	}()

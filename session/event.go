@@ -215,12 +215,11 @@ func AppendBatch(buf []byte, events []Event) []byte {
 func ParseBatch(dst []Event, id ID, data []byte, first, from int64) ([]Event, error) {
 	seq := first
 	for len(data) > 0 {
-		line := data
-		if i := bytes.IndexByte(data, '\n'); i >= 0 {
-			line, data = data[:i], data[i+1:]
-		} else {
+		line, rest, ok := bytes.Cut(data, []byte{'\n'})
+		if !ok {
 			return dst, &CorruptError{ID: id, Seq: seq, Err: fmt.Errorf("batch ends inside an event")}
 		}
+		data = rest
 		if seq >= from {
 			e, err := parseEnvelope(line)
 			if err == nil && e.Seq != seq {

@@ -253,8 +253,8 @@ func everything(t testing.TB) []session.Draft {
 		list = append(list, drafts(&session.TurnStart{Turn: end.Turn}, &end)...)
 	}
 	for i := range list {
-		if list[i].Payload == session.Payload(full) {
-			list[i].Sources = []int64{int64(26)}
+		if list[i].Payload == full {
+			list[i].Sources = []int64{26}
 		}
 	}
 	return append(list,

@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
@@ -270,8 +271,7 @@ func TestReplacementsInOneHold(t *testing.T) {
 // What an append takes, a reader takes: values that no codec reads back are
 // refused, and leave nothing behind (core S3, G3).
 func TestAppendRefusesWhatNobodyCanRead_S3(t *testing.T) {
-	nan := func() *float64 { var zero float64; f := zero / zero; return &f }
-	minusZero := func() *float64 { f := 0.0; f = -f; return &f }
+	nan, minusZero := math.NaN(), math.Copysign(0, -1)
 	usage := func(u message.Usage) *session.AssistantMessage {
 		p := reply(1, 1, "a")
 		p.Usage = &u
@@ -302,8 +302,8 @@ func TestAppendRefusesWhatNobodyCanRead_S3(t *testing.T) {
 	cases := map[string][]session.Payload{
 		"invalid UTF-8":              {say("x", "a\xffb"), &session.Title{Title: "\xc3"}},
 		"invalid UTF-8 in a header":  header(session.RequestHeader{System: "a\xffb"}),
-		"NaN":                        header(session.RequestHeader{Config: session.CallConfig{Temperature: nan()}}),
-		"minus zero":                 header(session.RequestHeader{Config: session.CallConfig{Temperature: minusZero()}}),
+		"NaN":                        header(session.RequestHeader{Config: session.CallConfig{Temperature: &nan}}),
+		"minus zero":                 header(session.RequestHeader{Config: session.CallConfig{Temperature: &minusZero}}),
 		"a negative limit":           header(session.RequestHeader{Config: session.CallConfig{MaxTokens: -1}}),
 		"an unsafe integer":          header(session.RequestHeader{Config: session.CallConfig{MaxTokens: 1 << 53}}),
 		"a tool without an object":   header(session.RequestHeader{Tools: []session.ToolSpec{{Name: "t", Parameters: []byte(`[]`)}}}),

@@ -83,13 +83,14 @@ func TestPrepareAndEnter_S27(t *testing.T) {
 
 	// S28: a stale detach does not evict the session that has the id now.
 	next := prepare(t, reg, session.New{ID: "s"})
-	defer enter(t, reg, next)(t.Context())
+	leave := enter(t, reg, next)
 	if err := detach(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if got, _ := reg.Get("s"); got != next {
 		t.Error("a stale detach evicted another session")
 	}
+	defer end(t, leave)
 	if _, err := reg.Enter(s); !errors.Is(err, session.ErrExists) {
 		t.Errorf("entering a session that ended: %v", err)
 	}
@@ -239,7 +240,7 @@ func TestListOrder(t *testing.T) {
 		if id == "c" {
 			now = 50
 		}
-		defer enter(t, reg, prepare(t, reg, session.New{ID: id}))(t.Context())
+		defer end(t, enter(t, reg, prepare(t, reg, session.New{ID: id})))
 	}
 	var ids []string
 	for _, s := range reg.List() {
@@ -447,7 +448,7 @@ func TestAbandonJoinsTheWrite(t *testing.T) {
 		reg := newRegistry(t, session.Config{Store: f})
 		s := prepare(t, reg, session.New{ID: "s"})
 		mustAppend(t, s, say("a", "a"))
-		<-time.After(session.WriteDelay) // the window ends and the write begins
+		time.Sleep(session.WriteDelay) // the window ends and the write begins
 		synctest.Wait()
 		done := make(chan error, 1)
 		go func() { done <- reg.Abandon(t.Context(), s) }()

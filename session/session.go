@@ -41,7 +41,6 @@ type Session struct {
 	policy  *ApprovalPolicy
 	sandbox *SandboxMode
 	title   string
-	epochs  int64 // own subagent/settled events
 	cells   Cells
 	folds   []Fold
 
@@ -260,10 +259,6 @@ func (s *Session) apply(e *Event) {
 		s.sandbox = p
 	case *Title:
 		s.title = p.Title
-	case *Settled:
-		if e.Seq >= s.header.SeedLength {
-			s.epochs++
-		}
 	case *TurnEnd:
 		s.cut = cut{
 			len: e.Seq + 1, turn: p.Turn, surf: s.surf.snapshot(), hdr: s.hdr, reqCtx: s.reqCtx,

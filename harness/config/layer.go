@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -167,7 +168,7 @@ func defaults(tree *place, dataDir string) settings {
 		}
 	}
 	m.fill(tree, "tools.shell.enabled", true)
-	m.fill(tree, "tools.shell.timeout", mustDuration("2m"))
+	m.fill(tree, "tools.shell.timeout", 2*time.Minute)
 	m.fill(tree, "tools.shell.maxOutputBytes", 64<<10)
 	m.fill(tree, "tools.files.enabled", true)
 	m.fill(tree, "agents."+DefaultAgent, nil)
@@ -189,7 +190,7 @@ func defaults(tree *place, dataDir string) settings {
 func complete(tree *place, m settings) {
 	for _, name := range m.entries("routes") {
 		if name != DemoRoute {
-			m.fill(tree, "routes."+name+".idleTimeout", mustDuration("5m"))
+			m.fill(tree, "routes."+name+".idleTimeout", 5*time.Minute)
 			m.fill(tree, "routes."+name+".maxRetries", 5)
 		}
 	}

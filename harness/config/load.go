@@ -196,11 +196,3 @@ func widens(old, now any) bool {
 	}
 	return true
 }
-
-func mustDuration(s string) time.Duration {
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		panic("config: built-in duration " + s)
-	}
-	return d
-}

@@ -69,6 +69,8 @@ func house() policy {
 		background: []row{},
 		// Files that may panic, beside panic(http.ErrAbortHandler): file, reason.
 		panics: []row{
+			{"internal/fakemodel/stream.go", "a step that cannot be played; net/http logs it and cuts the connection, which is what a broken fake should look like"},
+			{"llm/scripted/step.go", "the part Panic: a script's broken adapter, to test that panics are contained"},
 			{"internal/fakemodel/json.go", "a value of a type that the fake never builds: a fault of the fake itself, seen in its own tests"},
 		},
 		// Files that may sleep on the real clock: file, reason.
@@ -77,7 +79,24 @@ func house() policy {
 		state: []row{},
 		// The goroutine ledger: file that starts goroutines, who joins them.
 		ledger: []row{
+			{"agent/agent.go", "the driver: Dispose waits for its activity's done channel; the AfterFunc of maintenance is stopped when the job returns"},
+			{"agent/dispose.go", "a disposal: every Dispose waits for gone"},
+			{"agent/observe.go", "an observer: its stop function waits for done"},
+			{"agent/tools.go", "tool bodies: the step waits for all of them"},
+			{"cmd/offshoot/approve.go", "the AfterFunc that ends a read: stopped when the question is answered"},
+			{"cmd/offshoot/progress.go", "the redraw: progress.stop waits for it"},
+			{"cmd/offshoot/run.go", "the wait for the root: it ends with the root, which Harness.Close joins"},
 			{"internal/fakemodel/fakemodel.go", "the accept loop: Server.Close waits for its served channel"},
+			{"internal/proc/proc.go", "the supervisor of a process and its copies: Process.Close waits for done"},
+			{"session/flush.go", "the write-behind window: a closed session's callback only takes the lock and leaves"},
+			{"session/projection/read.go", "cold reads of one listing: ReadAll waits for them"},
+			{"store/sqlite/sqlite.go", "group commit and heartbeat: Store.Close waits for it"},
+			{"store/storetest/write.go", "concurrent writers: the test waits for them"},
+			{"subagent/internal/inproc/run.go", "the release of a run: every Close waits for it; the AfterFunc on the caller's ctx is stopped at settlement"},
+			{"subagent/start.go", "the watcher of a run: Service.Close waits for it"},
+			{"subagent/subagenttest/scripted.go", "the fixture's runs: their Close waits for them"},
+			{"subagent/subagenttest/suite_cases.go", "concurrent callers: the test waits for them"},
+			{"tool/body.go", "the AfterFunc that fuses two contexts: stopped when the wrapped call returns"},
 		},
 	}
 }

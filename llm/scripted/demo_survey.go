@@ -368,8 +368,9 @@ func looksBinary(name string) bool {
 // generated reports whether a file is likely a long machine-made one, which says
 // little by its beginning.
 func generated(name string) bool {
-	switch base := path.Base(name); {
-	case base == "package-lock.json" || base == "pnpm-lock.yaml":
+	base := path.Base(name)
+	switch base {
+	case "package-lock.json", "pnpm-lock.yaml":
 		return true
 	default:
 		ext := kindOf(name)

@@ -151,7 +151,10 @@ func TestCutAndErrors(t *testing.T) {
 	}
 	// A stream may end without anything; only the grammar minds (core M7).
 	n := 0
-	for c := range one(scripted.Say("x"), scripted.EndSilently()).Stream(t.Context(), request(user("u", "go"))) {
+	for c, err := range one(scripted.Say("x"), scripted.EndSilently()).Stream(t.Context(), request(user("u", "go"))) {
+		if err != nil {
+			t.Errorf("error %v", err)
+		}
 		n++
 		if c.Kind == llm.ChunkFinish {
 			t.Error("EndSilently sent a finish")
@@ -169,7 +172,10 @@ func TestCutAndErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for c := range p.Stream(t.Context(), request(user("u", "go"))) {
+	for c, err := range p.Stream(t.Context(), request(user("u", "go"))) {
+		if err != nil {
+			t.Errorf("error %v", err)
+		}
 		if c.Finish == nil || c.Finish.Failure == nil || !strings.Contains(c.Finish.Failure.Message, "ouch") {
 			t.Errorf("panic became %+v", c)
 		}
@@ -344,7 +350,10 @@ func TestContextEnds(t *testing.T) {
 func TestConsumerStops(t *testing.T) {
 	parts := []scripted.Part{scripted.Reason("r"), scripted.Split(2), scripted.Say("text"), scripted.Call("t", "args")}
 	total := 0
-	for range one(parts...).Stream(t.Context(), request(user("u", "go"))) {
+	for _, err := range one(parts...).Stream(t.Context(), request(user("u", "go"))) {
+		if err != nil {
+			t.Errorf("error %v", err)
+		}
 		total++
 	}
 	for stop := 1; stop <= total; stop++ {

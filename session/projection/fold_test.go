@@ -195,7 +195,7 @@ func TestEagerFoldEqualsRefold(t *testing.T) {
 			rt.Fatal(ok, err)
 		}
 		opts := cmp.AllowUnexported(projection.State{}, projection.Usage{})
-		if diff := cmp.Diff(live.Value, projection.Value(&state), opts); diff != "" {
+		if diff := cmp.Diff(live.Value, &state, opts); diff != "" {
 			rt.Fatalf("StateOf (-fold +record):\n%s", diff)
 		}
 		usage, ok := projection.UsageOf(rec)
@@ -203,7 +203,7 @@ func TestEagerFoldEqualsRefold(t *testing.T) {
 		if err != nil || !ok {
 			rt.Fatal(ok, err)
 		}
-		if diff := cmp.Diff(live.Value, projection.Value(&usage), opts); diff != "" {
+		if diff := cmp.Diff(live.Value, &usage, opts); diff != "" {
 			rt.Fatalf("UsageOf (-fold +record):\n%s", diff)
 		}
 		identity, ok := projection.IdentityOf(rec)

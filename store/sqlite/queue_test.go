@@ -37,7 +37,7 @@ func TestGroupCommit(t *testing.T) {
 				if i == 0 { // always refused
 					var c *session.ConflictError
 					if err := w.Append(t.Context(), 7, events(7, 1, 0), nil); !errors.As(err, &c) {
-						errs[i] = fmt.Errorf("refused append: %v", err)
+						errs[i] = fmt.Errorf("refused append: %w", err)
 					}
 					continue
 				}

@@ -241,6 +241,4 @@ func (s *Store) enter() bool {
 
 func (s *Store) leave() { s.inflight.Done() }
 
-func (s *Store) nowMilli() int64 { return s.opt.Now().UnixMilli() }
-
 var _ session.Store = (*Store)(nil)

@@ -153,9 +153,9 @@ func testList(t *testing.T, f Factory) {
 				}
 				continue
 			}
-			wantAs[*session.CorruptError](t, "the damaged row", rec.Err)
+			refused[*session.CorruptError](t, "the damaged row", rec.Err)
 		}
 		_, _, err = r.Inspect(r.ctx, "c")
-		wantAs[*session.CorruptError](t, "inspecting the damaged row", err)
+		refused[*session.CorruptError](t, "inspecting the damaged row", err)
 	})
 }

@@ -39,7 +39,7 @@ func testOwnership(t *testing.T, f Factory) {
 			}
 		}
 		_, err := b.Create(b.ctx, header("e", 3), session.Meta{Root: "r"}, nil, nil)
-		wantAs[*session.OwnedError](t, "create under an owned root", err)
+		refused[*session.OwnedError](t, "create under an owned root", err)
 		if ok, _ := b.Exists(b.ctx, "e"); ok {
 			t.Fatal("a refused creation left a row")
 		}
@@ -57,12 +57,12 @@ func testOwnership(t *testing.T, f Factory) {
 		b := a.second(f)
 		a.close(root)
 		_, err := b.Open(b.ctx, "r")
-		wantAs[*session.OwnedError](t, "open while the child is held", err)
+		refused[*session.OwnedError](t, "open while the child is held", err)
 		a.close(child)
 		w := b.open("r")
 		b.append(w, 2, 1)
 		_, err = a.Open(a.ctx, "c")
-		wantAs[*session.OwnedError](t, "open by the former owner", err)
+		refused[*session.OwnedError](t, "open by the former owner", err)
 		wantIs(t, "append by the former writer", root.Append(a.ctx, 3, events(3, 1), nil), session.ErrClosed)
 	})
 	t.Run("D18 closing a store frees its trees", func(t *testing.T) {
@@ -89,12 +89,12 @@ func testOwnership(t *testing.T, f Factory) {
 			if e := wantAs[*session.FencedError](t, "append by the former owner", w.Append(a.ctx, head, events(head, 1), nil)); e.ID == "" {
 				t.Fatalf("error is %+v", e)
 			}
-			wantAs[*session.FencedError](t, "check by the former owner", w.Check(a.ctx))
+			refused[*session.FencedError](t, "check by the former owner", w.Check(a.ctx))
 		}
 		_, err := a.Create(a.ctx, header("e", 3), session.Meta{Root: "r"}, nil, nil)
-		wantAs[*session.OwnedError](t, "create by the former owner", err)
+		refused[*session.OwnedError](t, "create by the former owner", err)
 		_, err = a.Open(a.ctx, "d")
-		wantAs[*session.OwnedError](t, "open by the former owner", err)
+		refused[*session.OwnedError](t, "open by the former owner", err)
 		// What the former owner gives up is not its to give.
 		a.close(root)
 		a.close(child)
@@ -122,7 +122,7 @@ func testOwnership(t *testing.T, f Factory) {
 		b := a.second(f)
 		f.Age(t, a.Store, lateAge)
 		_, err := b.Open(b.ctx, "c")
-		wantAs[*session.OwnedError](t, "open before the take-over age", err)
+		refused[*session.OwnedError](t, "open before the take-over age", err)
 		f.Age(t, a.Store, staleAge)
 		takeOver(t, a, b, root, child)
 	})
@@ -138,14 +138,14 @@ func testOwnership(t *testing.T, f Factory) {
 			t.Fatal(err)
 		}
 		_, err := b.Open(b.ctx, "r")
-		wantAs[*session.OwnedError](t, "open after the renewal", err)
+		refused[*session.OwnedError](t, "open after the renewal", err)
 
 		t.Log("a renewal finds what was taken meanwhile, whoever asks")
 		f.Age(t, a.Store, staleAge)
 		taken := b.open("d")
 		b.close(taken)
-		wantAs[*session.FencedError](t, "check", root.Check(a.ctx))
-		wantAs[*session.FencedError](t, "check", child.Check(a.ctx))
+		refused[*session.FencedError](t, "check", root.Check(a.ctx))
+		refused[*session.FencedError](t, "check", child.Check(a.ctx))
 	})
 	t.Run("creation in a dead owner's tree takes it", func(t *testing.T) {
 		if f.Kill == nil {
@@ -156,7 +156,7 @@ func testOwnership(t *testing.T, f Factory) {
 		b := a.second(f)
 		f.Kill(t, a.Store)
 		b.createMeta(header("e", 3), session.Meta{Root: "r"}, 1)
-		wantAs[*session.FencedError](t, "append by the former owner", root.Append(a.ctx, 2, events(2, 1), nil))
+		refused[*session.FencedError](t, "append by the former owner", root.Append(a.ctx, 2, events(2, 1), nil))
 	})
 }
 

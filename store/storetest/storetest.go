@@ -207,6 +207,12 @@ func wantIs(t testing.TB, what string, err, want error) {
 }
 
 // wantAs fails unless err is of type E, which it returns.
+// refused is wantAs for whom the error's type is enough.
+func refused[E error](t testing.TB, what string, err error) {
+	t.Helper()
+	_ = wantAs[E](t, what, err)
+}
+
 func wantAs[E error](t testing.TB, what string, err error) E {
 	t.Helper()
 	var e E

@@ -300,7 +300,7 @@ func testCells(t *testing.T, f Factory) {
 
 	t.Log("D12 a conflict changes no cell")
 	err = w.Append(r.ctx, 1, nil, []session.Checkpoint{{Key: session.CellTitle, Version: 7, Seq: 0, Value: []byte(`7`)}})
-	wantAs[*session.ConflictError](t, "append", err)
+	refused[*session.ConflictError](t, "append", err)
 	if rec, _ := r.log("s"); len(rec.Cells) == 0 {
 		t.Fatal("cells are gone")
 	} else if c, _ := rec.Cell(session.CellTitle); c.Version != 3 {
@@ -420,7 +420,7 @@ func testConcurrent(t *testing.T, f Factory) {
 		winner := -1
 		for i, err := range errs {
 			if err != nil {
-				wantAs[*session.ConflictError](t, "append", err)
+				refused[*session.ConflictError](t, "append", err)
 				continue
 			}
 			if winner >= 0 {
