@@ -34,29 +34,68 @@ func (s *Service) Register(p Provider) (unregister func(), err error) {
 		return nil, errorf(CodeDuplicateProvider, "subagent provider %q is registered already", reg.name)
 	}
 	s.providers = append(slices.Clip(s.providers), reg)
-	hooks := s.hooks
-	s.mu.Unlock()
-	unregister = sync.OnceFunc(func() { s.remove(reg) })
-	for _, e := range hooks {
-		if e.hooks.ProviderAdded == nil || !e.concerns(nil) {
-			continue
-		}
-		if err := contain(func() error { return e.hooks.ProviderAdded(p) }); err != nil {
-			unregister()
-			return nil, fmt.Errorf("register subagent provider %q: %w", reg.name, err)
-		}
+	n := &notice{reg: reg, added: true, hooks: s.hooks, told: make(chan struct{})}
+	s.publishLocked(n) // unlocks
+	<-n.told
+	if n.err != nil {
+		return nil, fmt.Errorf("register subagent provider %q: %w", reg.name, n.err)
 	}
-	return unregister, nil
+	return sync.OnceFunc(func() { s.remove(reg, nil) }), nil
 }
 
-func (s *Service) remove(reg *registration) {
+// remove takes a registration out; hooks are told, or if nil all there are.
+func (s *Service) remove(reg *registration, hooks []*hookEntry) {
 	s.mu.Lock()
 	s.providers = slices.DeleteFunc(slices.Clone(s.providers), func(r *registration) bool { return r == reg })
-	hooks := s.hooks
+	if hooks == nil {
+		hooks = s.hooks
+	}
+	s.publishLocked(&notice{reg: reg, hooks: hooks, told: make(chan struct{})}) // unlocks
+}
+
+// notice is one change of the registry that hooks are to be told.
+type notice struct {
+	reg   *registration
+	added bool
+	hooks []*hookEntry
+	told  chan struct{} // closed when they were
+	err   error         // the veto of an addition
+}
+
+// publishLocked has a change told in the order in which the changes were made: by
+// this caller, or by the one who is telling already. It is called with the lock
+// held and returns without it.
+func (s *Service) publishLocked(n *notice) {
+	s.notices = append(s.notices, n)
+	if s.telling {
+		s.mu.Unlock()
+		return
+	}
+	s.telling = true
+	for len(s.notices) > 0 {
+		next := s.notices[0]
+		s.notices = s.notices[1:]
+		s.mu.Unlock()
+		s.tellNotice(next)
+		close(next.told)
+		s.mu.Lock()
+	}
+	s.telling = false
 	s.mu.Unlock()
-	for _, e := range hooks {
-		if e.hooks.ProviderRemoved != nil && e.concerns(nil) {
-			s.tell("provider removed", func() { e.hooks.ProviderRemoved(reg.name) })
+}
+
+func (s *Service) tellNotice(n *notice) {
+	for i, e := range n.hooks {
+		switch {
+		case !e.concerns(nil):
+		case n.added && e.hooks.ProviderAdded != nil:
+			if n.err = contain(func() error { return e.hooks.ProviderAdded(n.reg.provider) }); n.err != nil {
+				// Those who heard of it hear that it is gone (seam REG-11).
+				s.remove(n.reg, n.hooks[:i+1])
+				return
+			}
+		case !n.added && e.hooks.ProviderRemoved != nil:
+			s.tell("provider removed", func() { e.hooks.ProviderRemoved(n.reg.name) })
 		}
 	}
 }

@@ -31,6 +31,8 @@ type Service struct {
 
 	mu        sync.Mutex // guards following
 	providers []*registration
+	notices   []*notice                             // changes of providers that were not told yet
+	telling   bool                                  // somebody is telling them
 	hooks     []*hookEntry                          // replaced, never changed in place
 	open      map[*agent.Agent]map[*ticket]struct{} // runs that are not known to be settled, if MaxChildren bounds them
 	tickets   int                                   // Starts under way and watchers

@@ -86,7 +86,6 @@ func (s *Service) watch(t *ticket, start StartEdge, hooks []*hookEntry) {
 		res, err = t.run.Wait(s.ctx)
 		return err
 	})
-	s.leave(t)
 	if err != nil {
 		if _, ok := asError[*panicError](err); ok {
 			s.fault("subagent run failed", err, "provider", start.Provider, "run", string(start.ID))

@@ -169,7 +169,8 @@ type EndEdge struct {
 // ProviderAdded can fail something.
 type Hooks struct {
 	// ProviderAdded runs when a provider can be resolved already; an error undoes
-	// the registration (seam REG-09, REG-10).
+	// the registration (seam REG-09, REG-10). Neither it nor ProviderRemoved may
+	// register a provider: changes are told one after another.
 	ProviderAdded func(Provider) error
 	// ProviderRemoved runs when the name does not resolve any more (seam REG-12).
 	ProviderRemoved func(name string)

@@ -244,6 +244,22 @@ func TestCancelRaces(t *testing.T) {
 	})
 }
 
+// RUN-16: a cancel between the last answer and the end of the turn comes too late.
+func TestRUN16CancelledAtTheEnd(t *testing.T) {
+	in(t, subagenttest.Options{}, func(t *testing.T, s *subagenttest.System) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s.Agents.AddHooks(agent.Hooks{TurnStopping: func(ctx context.Context, a *agent.Agent) {
+			cancel()
+			<-ctx.Done() // the cancel has reached the child
+		}})
+		s.Answer("hello", say("hi"))
+		res := subagenttest.Await(t, s.Start(t, ctx, "spawn", subagenttest.Request(s.Parent(t), "hello")))
+		if res.StopReason != subagent.StopCompleted || message.JoinText(res.Output) != "hi" {
+			t.Errorf("result = %+v, want completed", res)
+		}
+	})
+}
+
 // DRV-15: a parent that is gone, or going, gets no child.
 func TestDRV15ParentGone(t *testing.T) {
 	in(t, subagenttest.Options{}, func(t *testing.T, s *subagenttest.System) {
@@ -279,7 +295,8 @@ func TestDRV16ParentDisposedMeanwhile(t *testing.T) {
 			}
 			o := subagenttest.Options{Approver: silent{t}, Validators: []session.Validator{func(h *session.Header, e session.Event) error {
 				if e.Type == session.TypeApprovalPolicy {
-					dispose("setup")
+					// Not from here, under the log's lock: beside the rest of the setup.
+					go dispose("setup")
 				}
 				return nil
 			}}}
@@ -293,15 +310,23 @@ func TestDRV16ParentDisposedMeanwhile(t *testing.T) {
 				})
 				agents++ // the parent's disposal is told too
 				s.Answer("hello", say("hi"))
-				if _, err := s.Service.Start(t.Context(), "spawn", subagenttest.Request(parent, "hello")); err == nil {
-					t.Error("Start succeeded under a disposed parent")
-				} else {
-					t.Log(err)
+				run, err := s.Service.Start(t.Context(), "spawn", subagenttest.Request(parent, "hello"))
+				switch {
+				case err == nil && point == "setup":
+					// The disposal came last: then it ended the child.
+					if _, err := run.Wait(t.Context()); err != nil && !errors.Is(err, agent.ErrDisposed) {
+						t.Error(err)
+					}
+					if err := run.Close(t.Context()); err != nil {
+						t.Error(err)
+					}
+				case !errors.Is(err, agent.ErrDisposed):
+					t.Errorf("Start = %v, want that the parent is disposed", err)
 				}
 				if err := parent.Dispose(t.Context(), false); err != nil {
 					t.Error(err)
 				}
-				if agents != 0 || len(s.Agents.List()) != 0 || len(s.Sessions.List()) != 0 || len(s.Lifecycle.Edges()) != 0 {
+				if agents != 0 || len(s.Agents.List()) != 0 || len(s.Sessions.List()) != 0 || err != nil && len(s.Lifecycle.Edges()) != 0 {
 					t.Errorf("left: %d unpaired announcements, %v, %v, %v", agents, s.Agents.List(), s.Sessions.List(), s.Lifecycle.Edges())
 				}
 			})

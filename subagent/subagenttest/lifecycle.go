@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/subagent"
 )
 
@@ -27,6 +28,7 @@ type Lifecycle struct {
 	seen      map[string]bool
 	open      map[string]subagent.StartEdge
 	edges     []Edge
+	published map[session.ID]session.ID // agents that were announced, with the parents that they record
 }
 
 // Edge is one lifecycle event in the order in which it was told. End is nil for a
@@ -37,11 +39,11 @@ type Edge struct {
 }
 
 // Watch attaches the companion to a service. What is registered already counts as
-// added.
+// added; the children that it hears of were created later.
 func Watch(t testing.TB, svc *subagent.Service) *Lifecycle {
-	l := &Lifecycle{t: t, svc: svc, providers: svc.Providers(), seen: map[string]bool{}, open: map[string]subagent.StartEdge{}}
+	l := &Lifecycle{t: t, svc: svc, providers: svc.Providers(), seen: map[string]bool{}, open: map[string]subagent.StartEdge{}, published: map[session.ID]session.ID{}}
 	svc.AddHooks(subagent.Hooks{ProviderAdded: l.added, ProviderRemoved: l.removed, Started: l.started, Ended: l.ended}, nil)
-	svc.Agents().AddHooks(agent.Hooks{Disposed: l.disposed})
+	svc.Agents().AddHooks(agent.Hooks{Created: l.created, Disposed: l.disposed})
 	return l
 }
 
@@ -91,15 +93,15 @@ func (l *Lifecycle) started(e subagent.StartEdge) {
 	l.seen[e.RunID] = true
 	l.open[e.RunID] = e
 	l.edges = append(l.edges, Edge{Start: e})
-	child, live := l.svc.Agents().Get(e.ID)
-	_, parentLive := l.svc.Agents().Live(e.Parent)
+	_, live := l.svc.Agents().Get(e.ID)
+	parent, published := l.published[e.ID]
 	switch {
 	case live && !e.Local:
 		l.breach("I15", "run %s is not local, but agent %s is live", e.RunID, e.ID)
-	case !live && e.Local && parentLive:
-		l.breach("I15", "run %s is local, but the registry does not resolve agent %s", e.RunID, e.ID)
-	case live && child.Session().Header().ParentSession != e.Parent.ID():
-		l.breach("I15", "agent %s records %s as its parent, not %s", e.ID, child.Session().Header().ParentSession, e.Parent.ID())
+	case !published && e.Local:
+		l.breach("I15", "run %s is local, but no agent %s was published", e.RunID, e.ID)
+	case e.Local && parent != e.Parent.ID():
+		l.breach("I15", "agent %s records %s as its parent, not %s", e.ID, parent, e.Parent.ID())
 	}
 }
 
@@ -121,6 +123,13 @@ func (l *Lifecycle) ended(e subagent.EndEdge) {
 	}
 	delete(l.open, e.RunID)
 	l.edges = append(l.edges, Edge{Start: e.StartEdge, End: &e})
+}
+
+func (l *Lifecycle) created(a *agent.Agent) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.published[a.ID()] = a.Session().Header().ParentSession
+	return nil
 }
 
 func (l *Lifecycle) disposed(a *agent.Agent) {

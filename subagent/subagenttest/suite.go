@@ -98,7 +98,7 @@ func (r *rig) idle() {
 func (r *rig) start(ctx context.Context, prompt string, c Child) subagent.Run {
 	r.Helper()
 	r.Script(prompt, c)
-	return r.System.Start(r.T, ctx, r.name, Request(r.parent, prompt))
+	return r.Start(r.T, ctx, r.name, Request(r.parent, prompt))
 }
 
 // result waits for a run without closing it.

@@ -86,6 +86,7 @@ func completed(r *rig) {
 		r.Errorf("%d children hold resources before Close, want 1", n)
 	}
 	r.close(run)
+	synctest.Wait()
 	edges := r.Lifecycle.Edges()
 	if len(edges) != 2 || edges[1].End == nil || edges[0].Start.ID != run.ID() || edges[1].End.StopReason != subagent.StopCompleted {
 		r.Errorf("edges = %+v, want one completed pair of run %s", edges, run.ID())
@@ -338,7 +339,7 @@ func requestKept(r *rig) {
 	}
 	req := build()
 	r.Script("hello", Child{Text: "hi"})
-	run := r.System.Start(r.T, r.Context(), r.name, req)
+	run := r.Start(r.T, r.Context(), r.name, req)
 	r.want(r.result(run), subagent.StopCompleted, "hi")
 	r.close(run)
 	if !reflect.DeepEqual(req, build()) {
@@ -363,7 +364,7 @@ func depthCap(r *rig) {
 		r.Errorf("Start with a cap of 0 = %v, want a DepthError with depth 1 and cap 0", err)
 	}
 	limit = 1
-	run := r.System.Start(r.T, r.Context(), r.name, req)
+	run := r.Start(r.T, r.Context(), r.name, req)
 	r.want(r.result(run), subagent.StopCompleted, "hi")
 	r.close(run)
 }
@@ -375,7 +376,7 @@ func toolFilter(r *rig) {
 	r.Script("hello", Child{Text: "hi"})
 	req := Request(r.parent, "hello")
 	req.ToolFilter = &session.ToolFilter{Allow: []string{}}
-	run := r.System.Start(r.T, r.Context(), r.name, req)
+	run := r.Start(r.T, r.Context(), r.name, req)
 	r.want(r.result(run), subagent.StopCompleted, "hi")
 	r.close(run)
 	if !r.Local {

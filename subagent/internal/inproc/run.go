@@ -134,13 +134,21 @@ func (r *run) Wait(ctx context.Context) (subagent.Result, error) {
 // settle fixes the result from the child's own suffix of the log (seam DRV-11…13,
 // OUT). The child is idle.
 func (r *run) settle() {
-	var end *session.TurnEnd
-	var output []message.Block
-	var dropped bool
+	select {
+	case <-r.settled:
+		return
+	default:
+	}
+	var seen struct {
+		end     *session.TurnEnd
+		output  []message.Block
+		dropped bool
+	}
 	r.with(func() {
-		end, dropped = r.outcome.End(), r.outcome.DroppedUnrun()
-		output, _, _ = r.outcome.Output()
+		seen.end, seen.dropped = r.outcome.End(), r.outcome.DroppedUnrun()
+		seen.output, _, _ = r.outcome.Output()
 	})
+	end, output := seen.end, seen.output
 	if output == nil {
 		output = []message.Block{}
 		if text := r.agent.StreamedText(); text != "" {
@@ -151,7 +159,7 @@ func (r *run) settle() {
 	// turn took it: nothing failed (seam CAN-18).
 	log := r.agent.Session()
 	_, open, _ := log.LastTurn()
-	unrun := end == nil && !open && (dropped || len(log.Inbox(session.NextTurn)) > 0)
+	unrun := end == nil && !open && (seen.dropped || len(log.Inbox(session.NextTurn)) > 0)
 	r.mu.Lock()
 	if r.isSettled {
 		r.mu.Unlock()
