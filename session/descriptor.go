@@ -3,6 +3,8 @@ package session
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"unicode/utf8"
 
 	"github.com/offshoot-dev/offshoot/internal/jsonx"
 )
@@ -166,11 +168,25 @@ func NewDescriptor(d Descriptor) (*DescriptorEvent, error) {
 		return nil, fmt.Errorf("descriptor: %w", err)
 	}
 	raw := d.AppendJSON(nil)
-	parsed, err := ParseDescriptor(raw)
-	if err != nil {
-		return nil, err
+	if !utf8.Valid(raw) {
+		return nil, errors.New("descriptor: text is not valid UTF-8")
 	}
-	return &DescriptorEvent{Descriptor: parsed, raw: raw}, nil
+	return &DescriptorEvent{Descriptor: d.clone(), raw: raw}, nil
+}
+
+// clone returns a descriptor that shares nothing that can change.
+func (d *Descriptor) clone() Descriptor {
+	c := *d
+	for _, field := range []**string{&c.Label, &c.AgentProvider, &c.AgentModel, &c.Persona} {
+		if *field != nil {
+			text := **field
+			*field = &text
+		}
+	}
+	if d.ToolFilter != nil {
+		c.ToolFilter = &ToolFilter{Allow: slices.Clone(d.ToolFilter.Allow), Deny: slices.Clone(d.ToolFilter.Deny)}
+	}
+	return c
 }
 
 // EventType implements Payload.
