@@ -42,6 +42,9 @@ var (
 	ErrBusy = errors.New("agent is running")
 	// ErrSelfDispose: an agent's own activity asked for its disposal and would wait for itself.
 	ErrSelfDispose = errors.New("an agent cannot be disposed from within its own activity")
+	// ErrUncertain: an Accept failed, and so did the write of its cancellation: the
+	// message is stored and may run after a restart.
+	ErrUncertain = errors.New("the outcome is not certain")
 	// ErrNotPending: the message does not wait in the inbox, or was claimed already.
 	ErrNotPending = errors.New("message is not pending")
 )
@@ -70,6 +73,7 @@ type Agent struct {
 	notes     []note        // what hooks and observers are still to be told, in order
 	telling   bool          // somebody is telling them
 	audible   bool          // the agent was announced: it may be told of
+	untold    chan struct{} // done of the last activity, while its end is not told
 
 	gone chan struct{} // made by the first Dispose, closed when it is complete
 	err  error         // its outcome
@@ -83,9 +87,10 @@ type Agent struct {
 	unreached []*Hooks // Created hooks behind the one that vetoed
 
 	// Only the driver touches these.
-	asked   bool   // a request was made by this loop instance
-	system  string // the prompt of the current step
-	ctxText string // the newest runtime context in the history, as of ctxSeen messages
+	asked   bool              // a request was made by this loop instance
+	vars    map[string]string // what the prompt is assembled from
+	system  string            // the prompt of the current step
+	ctxText string            // the newest runtime context in the history, as of ctxSeen messages
 	ctxGen  int64
 	ctxSeen int
 }
@@ -251,18 +256,21 @@ func (a *Agent) endQuiet(act *activity) {
 	a.deliver()
 }
 
-// WhenIdle returns when no activity runs and none follows at once (core L31), or
-// with the cause of ctx's end.
+// WhenIdle returns when no activity runs, none follows at once (core L31), and the
+// idle status was told; or with the cause of ctx's end. A hook must not wait here.
 func (a *Agent) WhenIdle(ctx context.Context) error {
 	for {
 		a.mu.Lock()
-		act := a.act
+		done := a.untold
+		if a.act != nil {
+			done = a.act.done
+		}
 		a.mu.Unlock()
-		if act == nil {
+		if done == nil {
 			return nil
 		}
 		select {
-		case <-act.done:
+		case <-done:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -216,6 +216,32 @@ func checkAfterCancel(w *world, a *agent.Agent, course []string, noInject, uncla
 	w.same("left in the inbox", left, queued)
 }
 
+// A cancel that falls between turn/start and the claim claims nothing (core L25).
+func TestCancelBeforeTheClaim(t *testing.T) {
+	for keep, left := range map[bool]int{false: 0, true: 1} {
+		stored(t, func(w *world) {
+			a := w.create()
+			s := &stall{make(chan struct{}), make(chan struct{})}
+			first := true
+			w.store.gate(func(string, []session.Event) error {
+				if first {
+					first = false
+					s.hold()
+				}
+				return nil
+			}, nil)
+			w.ok(a.Followup(msg("m1")))
+			<-s.reached
+			w.ok(a.Cancel(session.Cause{Kind: session.CauseUser}, keep))
+			close(s.open)
+			w.idle(a)
+			w.store.healthy()
+			w.same("course", []string{"turn 1", "end 1 aborted user"}, lines(a, "turn", "user", "end"))
+			w.same("left", left, len(a.Session().Inbox(session.NextTurn)))
+		})
+	}
+}
+
 // Every cause is recorded as it was given (core S11).
 func TestCancelCauses(t *testing.T) {
 	for _, cause := range []session.Cause{
@@ -301,11 +327,11 @@ func TestCancelDropsTheLatch(t *testing.T) {
 		w.ok(a.Cancel(session.Cause{Kind: session.CauseUser}, true))
 		w.ok(a.Steer(msg("w1")))
 		w.ok(a.Cancel(session.Cause{Kind: session.CauseUser}, false))
-		w.ok(a.Inject(msg("i1")))
+		w.ok(a.Send(msg("n1"), session.NextTurn, false))
 		close(s.open)
 		w.idle(a)
 		w.same("users", []string{"user m1"}, lines(a, "user"))
-		w.same("events of w1: next-turn, then gone", []string{"inbox turn +w1", "inbox turn -1@0 canceled"}, lines(a, "inbox turn")[2:])
+		w.same("events of w1: next-turn, then gone", []string{"inbox turn +w1", "inbox turn -1@0 canceled", "inbox turn +n1 nowake"}, lines(a, "inbox turn")[2:])
 	})
 }
 

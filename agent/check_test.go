@@ -299,7 +299,7 @@ func (w *world) verify(s *session.Session) {
 	if rep.OpenTurn != 0 {
 		w.Errorf("turn %d of %s is left open:\n%s", rep.OpenTurn, s.ID(), strings.Join(trace(s), "\n"))
 	}
-	if w.store == nil || w.store.before != nil || w.store.after != nil {
+	if w.store == nil || w.store.before != nil || w.store.after != nil || w.lossy[s.ID()] {
 		return
 	}
 	var have []string

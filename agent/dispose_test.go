@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -169,8 +170,11 @@ func TestDisposeTree(t *testing.T) {
 		mid := w.child(root)
 		leaves := []*agent.Agent{w.child(mid), w.child(mid)}
 		all := append([]*agent.Agent{root, mid}, leaves...)
+		var mu sync.Mutex // hooks of several agents run at once
 		var gone []string
 		w.reg.AddHooks(agent.Hooks{Disposed: func(a *agent.Agent) {
+			mu.Lock()
+			defer mu.Unlock()
 			gone = append(gone, a.SessionID())
 			if o := a.Owner(); o != nil {
 				if _, ok := w.reg.Live(o); !ok {

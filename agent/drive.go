@@ -8,6 +8,7 @@ import (
 
 	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/message"
+	"github.com/offshoot-dev/offshoot/prompt"
 	"github.com/offshoot-dev/offshoot/session"
 )
 
@@ -41,7 +42,7 @@ func (a *Agent) afterTurn(act *activity, end turnResult) (next *activity) {
 		next = a.newActivity()
 		a.act = next
 	} else {
-		a.act, a.phase = nil, phaseIdle
+		a.act, a.phase, a.untold = nil, phaseIdle, act.done
 		a.notes = append(a.notes, note{kind: noteStatus, status: Idle})
 	}
 	// Who waits for idleness goes on when the status was told.
@@ -130,14 +131,14 @@ type claim struct {
 	messages []session.Queued
 }
 
-func (c *claim) drafts() []session.Draft {
-	var drafts []session.Draft
+// drafts appends the splices that take the claimed messages out of the queue.
+func (c *claim) drafts(to []session.Draft) []session.Draft {
 	for _, target := range [2]session.Target{session.NextStep, session.NextTurn} {
 		if n := c.n[listIndex(target)]; n > 0 {
-			drafts = append(drafts, session.Draft{Payload: &session.InboxSpliced{Target: target, Removed: int64(n)}})
+			to = append(to, session.Draft{Payload: &session.InboxSpliced{Target: target, Removed: int64(n)}})
 		}
 	}
-	return drafts
+	return to
 }
 
 func (t *turn) ctx() context.Context { return t.act.ctx }
@@ -236,7 +237,11 @@ func (t *turn) enter(first bool) (bool, error) {
 		return false, err
 	}
 	p := &PreStep{Agent: a, Turn: t.number, Step: t.step + 1}
-	p.Messages = make([]message.Message, 0, len(t.claim.messages)+1)
+	n := len(t.claim.messages)
+	if ctxMsg != nil {
+		n++
+	}
+	p.Messages = make([]message.Message, 0, n)
 	for i := range t.claim.messages {
 		p.Messages = append(p.Messages, t.claim.messages[i].Message)
 	}
@@ -257,7 +262,8 @@ func (t *turn) enter(first bool) (bool, error) {
 	case t.ending != nil && len(p.Messages) == 0:
 		return false, t.end(t.ending)
 	}
-	drafts := append(t.claim.drafts(), session.Draft{Payload: &session.StepStart{Turn: t.number, Step: t.step + 1}})
+	drafts := t.claim.drafts(make([]session.Draft, 0, len(p.Messages)+3))
+	drafts = append(drafts, session.Draft{Payload: &session.StepStart{Turn: t.number, Step: t.step + 1}})
 	for i := range p.Messages {
 		drafts = append(drafts, session.Draft{Payload: &session.UserMessage{Message: p.Messages[i]}})
 	}
@@ -359,7 +365,7 @@ func (t *turn) append(drafts []session.Draft) error {
 // end closes the turn together with what the claim became.
 func (t *turn) end(e *session.TurnEnd) error {
 	e.Turn = t.number
-	if err := t.commit(append(t.claim.drafts(), session.Draft{Payload: e})); err != nil {
+	if err := t.commit(append(t.claim.drafts(nil), session.Draft{Payload: e})); err != nil {
 		return err
 	}
 	t.closed = true
@@ -385,7 +391,7 @@ func (t *turn) close(err error) error {
 		// Only a failure of our own leaves calls unanswered here (core S13).
 		drafts = append(a.session.Unanswered(), session.Draft{Payload: &session.StepEnd{Turn: t.number, Step: t.step}})
 	}
-	drafts = append(drafts, t.claim.drafts()...)
+	drafts = t.claim.drafts(drafts)
 	end := t.ending
 	a.mu.Lock()
 	cause := t.act.cause
@@ -424,19 +430,11 @@ func sane(f message.Failure) message.Failure {
 // assemble renders the system prompt for the next step and the runtime context
 // message if it changed (core P4–P6).
 func (a *Agent) assemble() (system string, ctxMsg *message.Message, err error) {
-	h := a.session.Header()
-	vars := map[string]string{}
-	if a.options.Provider != "" {
-		vars["provider"] = a.options.Provider
-	}
-	if a.options.Model != "" {
-		vars["model"] = a.options.Model
-	}
-	if h.Cwd != "" {
-		vars["cwd"] = h.Cwd
+	if a.vars == nil {
+		a.vars = a.promptVars()
 	}
 	set := a.tools.Toolset()
-	as, err := a.prompts.Assemble(vars, promptOptions(a, set))
+	as, err := a.prompts.Assemble(a.vars, promptOptions(a, set))
 	if err != nil {
 		return "", nil, fmt.Errorf("system prompt: %w", err)
 	}
@@ -453,6 +451,19 @@ func (a *Agent) assemble() (system string, ctxMsg *message.Message, err error) {
 		ID: NewMessageID(), Role: message.RoleUser, Content: []message.Block{message.Text(text)},
 		Source: message.Source{Kind: message.SourcePlugin, Plugin: contextPlugin, Form: message.FormSnapshot, Sections: sections},
 	}, nil
+}
+
+// promptVars returns what the agent supplies to its prompt (core P4, P10).
+func (a *Agent) promptVars() map[string]string {
+	vars := map[string]string{}
+	for _, v := range [...][2]string{
+		{prompt.VarProvider, a.options.Provider}, {prompt.VarModel, a.options.Model}, {prompt.VarCwd, a.session.Header().Cwd},
+	} {
+		if v[1] != "" {
+			vars[v[0]] = v[1]
+		}
+	}
+	return vars
 }
 
 // contextPlugin is the source of runtime context messages.

@@ -35,6 +35,8 @@ type world struct {
 	model    *model
 	rec      *recorder
 	config   agent.Config
+	validate func(session.Event) error
+	lossy    map[session.ID]bool // sessions whose last write failed, and it was told
 }
 
 // bubble runs a scenario under a fake clock, with a leak check, on a store and
@@ -77,10 +79,22 @@ func newWorld(t testing.TB, withStore bool, cfg agent.Config) *world {
 	return w
 }
 
+// validated is a world whose logs refuse what fn refuses.
+func validated(t testing.TB, fn func(session.Event) error) *world {
+	w := newWorld(t, true, agent.Config{})
+	w.validate = fn
+	return w
+}
+
 // open builds the registries on the world's store: also what a restart does.
 func (w *world) open() {
 	w.Helper()
-	sc := session.Config{}
+	sc := session.Config{Validators: []session.Validator{func(_ *session.Header, e session.Event) error {
+		if w.validate == nil {
+			return nil
+		}
+		return w.validate(e)
+	}}}
 	if w.store != nil {
 		sc.Store = w.store
 	}

@@ -16,8 +16,8 @@ import (
 
 // Hooks extend the loop. They run synchronously, in the order of registration,
 // those of the registry before those of the agent, without locks, and with panics
-// contained. They may call the agent's non-blocking operations. A nil field is
-// skipped.
+// contained. They may call the agent's non-blocking operations. Hooks of different
+// agents run at the same time. A nil field is skipped.
 type Hooks struct {
 	// Created runs when an agent was published; an error vetoes it (core L40):
 	// hooks behind the one that vetoes do not hear of the agent.
@@ -188,6 +188,9 @@ func (a *Agent) deliver() {
 	a.telling = true
 	for i := 0; i < len(a.notes); i++ {
 		n := a.notes[i]
+		if n.done == a.untold {
+			a.untold = nil
+		}
 		a.mu.Unlock()
 		a.tellNote(&n)
 		a.mu.Lock()

@@ -113,8 +113,8 @@ func (a *Agent) resolve(id message.ID, state acceptState) {
 //
 // If the sync fails, or the agent's admission closes meanwhile, the message is
 // cancelled, never runs, and the error is returned once the cancellation is
-// durable too or neither is stored; an error that says otherwise means that the
-// outcome is unknown. A plain Cancel meanwhile does not undo the acceptance: the
+// durable too or neither is stored; otherwise the error is ErrUncertain, or, if the
+// store cannot even tell what it holds, its text says so. A plain Cancel meanwhile does not undo the acceptance: the
 // message was accepted, then discarded.
 func (a *Agent) Accept(ctx context.Context, m message.Message, target session.Target) error {
 	if err := context.Cause(ctx); err != nil {
@@ -136,7 +136,7 @@ func (a *Agent) Accept(ctx context.Context, m message.Message, target session.Ta
 	}
 	err = fmt.Errorf("accept message %s: %w", m.ID, err)
 	if ferr := a.session.Flush(ctx); ferr != nil && a.session.Durable() > seq {
-		return fmt.Errorf("%w (it is stored, but its cancellation is not: %w)", err, ferr)
+		return fmt.Errorf("%w: %w: it is stored, but its cancellation is not: %w", err, ErrUncertain, ferr)
 	}
 	return err
 }

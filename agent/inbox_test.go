@@ -153,11 +153,18 @@ func TestStatusIsSynchronous(t *testing.T) {
 			if s == agent.Idle && !chained {
 				chained = true
 				w.ok(a.Followup(msg("from-hook")))
-				w.same("status inside the idle hook, behind a send", agent.Running, a.Status())
 			}
+		}})
+		l := newLatch()
+		a.AddHooks(agent.Hooks{TurnOpen: func(_ *agent.Agent, turn int64) ([]session.Draft, error) {
+			if turn > 1 {
+				return nil, nil
+			}
+			return nil, l.wait(w.ctx)
 		}})
 		w.ok(a.Followup(msg("m1")))
 		w.same("status after Send", agent.Running, a.Status())
+		close(l.open)
 		w.idle(a)
 		w.same("users", []string{"user m1", "user from-tool", "user from-hook"}, lines(a, "user"))
 		w.same("statuses", []agent.Status{agent.Running, agent.Idle, agent.Running, agent.Idle}, seen)
@@ -266,10 +273,12 @@ func TestClaimWaitsForTheStore(t *testing.T) {
 		<-l.reached
 		synctest.Wait()
 		w.same("before the sync", []string{"inbox turn +m1", "turn 1"}, trace(a.Session()))
+		// What comes now is not in that write, so it is not in that claim.
+		w.ok(a.Steer(msg("s1")))
 		close(l.open)
 		w.idle(a)
 		w.store.healthy()
-		w.same("ends", []string{"end 1 completed"}, lines(a, "end"))
+		w.same("course", []string{"step 1.1", "user m1", "step 1.2", "user s1", "end 1 completed"}, lines(a, "step ", "user", "end"))
 	})
 }
 

@@ -117,8 +117,8 @@ type clerk struct {
 	mu     sync.Mutex // guards following
 	ids    []session.ID
 	agents []*agent.Agent
-	sent   map[message.ID]int // agent
-	gone   map[message.ID]bool
+	sent   map[message.ID]int  // by an agent's number
+	kept   map[message.ID]bool // accepted for good
 	refuse map[message.ID]bool
 	next   int
 	writes int
@@ -126,7 +126,8 @@ type clerk struct {
 }
 
 func newClerk(t testing.TB, sc scenario) *clerk {
-	k := &clerk{world: newWorld(t, true, agent.Config{}), sc: sc, sent: map[message.ID]int{}, refuse: map[message.ID]bool{}}
+	k := &clerk{world: newWorld(t, true, agent.Config{}), sc: sc, sent: map[message.ID]int{}, kept: map[message.ID]bool{}, refuse: map[message.ID]bool{}}
+	k.lossy = map[session.ID]bool{}
 	k.register("work", true, func(ctx context.Context, _ *tool.Call) (any, error) {
 		select {
 		case <-time.After(4 * time.Millisecond):
@@ -274,12 +275,16 @@ func (k *clerk) do(o op) {
 	}
 	accept := func(target session.Target) {
 		m := k.mint(o.Agent)
-		if err := a.Accept(k.ctx, m, target); err != nil {
-			tolerate("accept", err, agent.ErrDisposed, errBoom)
-			k.mu.Lock()
+		err := a.Accept(k.ctx, m, target)
+		tolerate("accept", err, agent.ErrDisposed, errBoom)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		switch {
+		case err == nil:
+			k.kept[m.ID] = true
+		case !errors.Is(err, agent.ErrUncertain):
 			delete(k.sent, m.ID)
 			k.refuse[m.ID] = true
-			k.mu.Unlock()
 		}
 	}
 	switch o.Kind {
@@ -300,7 +305,17 @@ func (k *clerk) do(o op) {
 			tolerate("discard", a.Discard(q.Message.ID), agent.ErrNotPending, session.ErrClosed)
 		}
 	case "dispose":
-		tolerate("dispose", a.Dispose(k.ctx, o.Keep), errBoom)
+		err := a.Dispose(k.ctx, o.Keep)
+		tolerate("dispose", err, errBoom)
+		if err != nil {
+			// What it could not store is lost, and it says so.
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.lossy[k.ids[o.Agent]] = true
+			if o.Agent == 0 {
+				k.lossy[k.ids[1]] = true
+			}
+		}
 	case "resume":
 		k.resume(o.Agent)
 	case "wake":
@@ -308,7 +323,7 @@ func (k *clerk) do(o op) {
 	case "maintain":
 		tolerate("maintenance", a.RunMaintenance(k.ctx, func(context.Context) error { <-time.After(time.Millisecond); return nil }), agent.ErrBusy, agent.ErrDisposed)
 	case "idle":
-		ctx, cancel := context.WithTimeout(k.ctx, time.Minute)
+		ctx, cancel := context.WithTimeout(k.ctx, time.Hour)
 		defer cancel()
 		tolerate("idle", a.WhenIdle(ctx))
 	}
@@ -371,8 +386,9 @@ func (k *clerk) audit() {
 			}
 		}
 	}
-	for id := range k.sent {
-		if in[id] != 1 || out[id] > 1 || ran[id] > 1 || ran[id] > out[id] {
+	for id, agent := range k.sent {
+		lost := k.lossy[k.ids[agent]] && !k.kept[id]
+		if in[id] != 1 && !lost || out[id] > in[id] || ran[id] > out[id] {
 			k.Errorf("%s was enqueued %d times, left %d times, ran %d times", id, in[id], out[id], ran[id])
 		}
 	}

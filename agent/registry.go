@@ -35,9 +35,7 @@ type Config struct {
 	MaxResultBytes int
 	// MaxLive bounds the live agents; 0 is no bound.
 	MaxLive int
-	// Now is the clock; nil is time.Now. Random is the retry jitter's source in
-	// [0, 1); nil is math/rand.
-	Now    func() time.Time
+	// Random is the retry jitter's source in [0, 1); nil is math/rand.
 	Random func() float64
 	// Logger gets what nobody can be told otherwise; nil discards it.
 	Logger *slog.Logger
@@ -80,9 +78,6 @@ func NewRegistry(ctx context.Context, cfg Config) (*Registry, error) {
 	}
 	if cfg.MaxParallelTools == 0 {
 		cfg.MaxParallelTools = DefaultParallelTools
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
 	}
 	if cfg.Random == nil {
 		cfg.Random = random

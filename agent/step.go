@@ -89,7 +89,6 @@ func (t *turn) call() (message.Message, llm.FinishKind, error) {
 			continue
 		}
 		extra++
-		again = false
 		a.each(func(h *Hooks) bool {
 			if h.RequestError != nil {
 				err := contain("request error hook", func() error {

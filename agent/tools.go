@@ -83,9 +83,6 @@ func (b *batch) dispatch(i int) error {
 		return err
 	}
 	b.seqs[i] = seq
-	if t.ctx().Err() != nil {
-		return b.finish(i, tool.ErrorResult(tool.CodeAbortedBeforeDispatch, "the turn was cancelled before this call was started"))
-	}
 	in := tool.CallInput{
 		ID: c.ID, Name: c.Name, Args: c.Arguments, Caller: a, Cwd: a.session.Header().Cwd,
 		Turn: int(t.number), Step: int(t.step),
@@ -102,6 +99,7 @@ func (b *batch) dispatch(i int) error {
 	select {
 	case b.slots <- struct{}{}:
 	case <-t.ctx().Done():
+		// The pipeline has let it pass, but it never got a place in the pool.
 		return b.finish(i, tool.ErrorResult(tool.CodeAbortedBeforeDispatch, "the turn was cancelled before this call was started"))
 	}
 	b.bodies.Go(func() {
@@ -185,10 +183,8 @@ func (a *Agent) beforeBody(ctx context.Context, _ *tool.Call) error {
 	if err == nil {
 		err = a.session.Flush(ctx)
 	}
-	if ctx.Err() == nil {
-		return err
-	}
-	if err == nil || errors.Is(err, context.Cause(ctx)) {
+	if err != nil && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		// The cancel ended the wait. One that came otherwise the pipeline sees itself.
 		return tool.Errorf(tool.CodeAbortedBeforeDispatch, "the turn was cancelled before this call was started")
 	}
 	return err

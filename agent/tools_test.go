@@ -260,7 +260,6 @@ func TestFlushBeforeBody(t *testing.T) {
 				w.register("act", false, func(context.Context, *tool.Call) (any, error) { ran = true; return "ok", nil })
 				w.model.script(uses("act"))
 				a := w.create()
-				w.model.script()
 				armed := false
 				a.AddHooks(agent.Hooks{ToolStarted: func(a *agent.Agent, _ *tool.Call) { armed = true }})
 				w.store.gate(func(at string, _ []session.Event) error {
@@ -423,24 +422,14 @@ func (f fakeCaller) Root() bool        { return true }
 // unanswered then gets the result that a repair would give (core S13).
 func TestSchedulerFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true, agent.Config{})
 		refuse := false
-		sessions, err := session.NewRegistry(w.ctx, session.Config{Store: w.store, Validators: []session.Validator{
-			func(_ *session.Header, e session.Event) error {
-				if p, ok := e.Payload().(*session.ToolCall); ok && refuse && p.CallID == "c2" {
-					refuse = false
-					return errBoom
-				}
-				return nil
-			},
-		}})
-		w.ok(err)
-		w.sessions = sessions
-		cfg := agent.Config{Sessions: sessions, Models: w.models, Tools: w.tools, Prompts: w.prompts}
-		w.ok(w.reg.Close(w.ctx))
-		w.reg, err = agent.NewRegistry(w.ctx, cfg)
-		w.ok(err)
-		w.rec.attach(w.reg, w.sessions)
+		w := validated(t, func(e session.Event) error {
+			if p, ok := e.Payload().(*session.ToolCall); ok && refuse && p.CallID == "c2" {
+				refuse = false
+				return errBoom
+			}
+			return nil
+		})
 		b := newBench()
 		w.register("safe", true, b.run)
 		w.model.script(uses("safe", "safe", "safe"))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/llm"
@@ -455,44 +456,30 @@ func TestPanickingObservers(t *testing.T) {
 	})
 }
 
-// Request hooks choose the call; a choice stays until the next one (core L39). The
-// header is logged when it changes, and only then.
-func TestRequestConfig(t *testing.T) {
-	bubble(t, func(w *world) {
-		w.model.deflt = 77
-		switchTo := ""
-		a := w.create(func(a *agent.Agent) {
-			a.AddHooks(agent.Hooks{Request: func(_ context.Context, _ *agent.Agent, c *llm.CallConfig) error {
-				if c.MaxTokens != 0 {
-					t.Errorf("the adapter's default came back as a choice: %d", c.MaxTokens)
-				}
-				if switchTo != "" {
-					c.Model, switchTo = switchTo, ""
-				}
-				return nil
-			}})
-		})
-		w.ask(a, "m1")
-		switchTo = "m2"
-		w.ask(a, "m2")
-		w.ask(a, "m3")
-		w.same("headers", []string{"header initial test:m1", "header change test:m2"}, lines(a, "header"))
-		w.same("model of the last request", "m2", w.model.requests[2].req.Model)
-		w.same("max tokens", int64(77), w.model.requests[2].req.MaxTokens)
-	})
-}
-
-func TestRequestHookFails(t *testing.T) {
-	for name, hook := range map[string]func(context.Context, *agent.Agent, *llm.CallConfig) error{
-		"UNKNOWN":         func(context.Context, *agent.Agent, *llm.CallConfig) error { return errBoom },
-		"INVALID_REQUEST": func(_ context.Context, _ *agent.Agent, c *llm.CallConfig) error { c.Model = ""; return nil },
-		"NO_ADAPTER":      func(_ context.Context, _ *agent.Agent, c *llm.CallConfig) error { c.Provider = "nowhere"; return nil },
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(w *world) {
-				a := w.create(func(a *agent.Agent) { a.AddHooks(agent.Hooks{Request: hook}) })
+// A panic in the driver itself is the end of a turn, not of the process, and no
+// lock stays behind (core G10).
+func TestDriverPanic(t *testing.T) {
+	for _, at := range []session.Type{session.TypeTurnStart, session.TypeUserMessage, session.TypeRequestHeader, session.TypeAssistantMessage, session.TypeToolResult, session.TypeStepEnd} {
+		t.Run(string(at), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				done := false
+				w := validated(t, func(e session.Event) error {
+					if e.Type == at && !done {
+						done = true
+						panic("ouch")
+					}
+					return nil
+				})
+				w.register("read", true, func(context.Context, *tool.Call) (any, error) { return "data", nil })
+				w.model.script(uses("read"))
+				a := w.create()
 				w.ask(a, "m1")
-				w.same("course", []string{"user m1", "end 1 error " + name}, lines(a, "user", "assistant", "end"))
+				if n := len(w.rec.failures(a)); n != 1 {
+					t.Errorf("%d failures were told", n)
+				}
+				w.ask(a, "m2")
+				w.same("the last turn", "end", lines(a, "end")[len(lines(a, "end"))-1][:3])
+				w.finish()
 			})
 		})
 	}

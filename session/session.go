@@ -42,7 +42,7 @@ type Session struct {
 	sandbox *SandboxMode
 	title   string
 	cells   Cells
-	folds   []Fold
+	folds   []*watch
 
 	closed bool
 	signal chan struct{} // closed and replaced on every change someone waits for; may be nil
@@ -145,28 +145,31 @@ func (s *Session) appendLocked(now int64, drafts []Draft) (int64, error) {
 		scratch = s.surf.snapshot()
 		surf = &scratch
 	}
-	undo := func(err error) (int64, error) {
-		clear(s.events[mark:])
-		s.events, s.arena = s.events[:mark], arena
-		return 0, err
-	}
+	committed := false
+	defer func() {
+		// Nothing of a refused batch stays, also when a validator panicked.
+		if !committed {
+			clear(s.events[mark:])
+			s.events, s.arena = s.events[:mark], arena
+		}
+	}()
 	for i := range drafts {
 		e, info, err := s.encode(&drafts[i], first+int64(i), now)
 		if err != nil {
-			return undo(err)
+			return 0, err
 		}
 		if rule, msg := g.next(&e, info, surf); rule != "" {
-			return undo(&InvariantError{ID: s.header.ID, Seq: e.Seq, Type: e.Type, Rule: rule, Msg: msg})
+			return 0, &InvariantError{ID: s.header.ID, Seq: e.Seq, Type: e.Type, Rule: rule, Msg: msg}
 		}
 		if p, ok := e.payload.(*InboxSpliced); ok {
 			if err := box.check(p); err != nil {
-				return undo(&InvariantError{ID: s.header.ID, Seq: e.Seq, Type: e.Type, Rule: "L10", Msg: err.Error()})
+				return 0, &InvariantError{ID: s.header.ID, Seq: e.Seq, Type: e.Type, Rule: "L10", Msg: err.Error()}
 			}
 			box.apply(e.Seq, p)
 		}
 		for _, v := range s.reg.cfg.Validators {
 			if err := v(&s.header, e); err != nil {
-				return undo(fmt.Errorf("session %s: %s at seq %d refused: %w", s.header.ID, e.Type, e.Seq, err))
+				return 0, fmt.Errorf("session %s: %s at seq %d refused: %w", s.header.ID, e.Type, e.Seq, err)
 			}
 		}
 		if surf == &scratch {
@@ -174,7 +177,7 @@ func (s *Session) appendLocked(now int64, drafts []Draft) (int64, error) {
 		}
 		s.events = append(s.events, e)
 	}
-	s.g, s.box = g, box
+	s.g, s.box, committed = g, box, true
 	for i := mark; i < len(s.events); i++ {
 		s.apply(&s.events[i])
 	}
@@ -268,16 +271,20 @@ func (s *Session) apply(e *Event) {
 	if s.cells != nil && e.Seq >= s.header.SeedLength {
 		s.cells.Apply(e)
 	}
-	for _, f := range s.folds {
-		f.Apply(e)
+	for _, w := range s.folds {
+		w.fold.Apply(e)
 	}
 }
+
+// watch is one attachment of a fold; its identity is the pointer.
+type watch struct{ fold Fold }
 
 // Watch attaches a fold that is moved by every event from now on. with reads it
 // under the log's lock and must not call the session; stop detaches it.
 func (s *Session) Watch(f Fold) (with func(func()), stop func()) {
+	w := &watch{fold: f}
 	s.mu.Lock()
-	s.folds = append(slices.Clip(s.folds), f)
+	s.folds = append(slices.Clip(s.folds), w)
 	s.mu.Unlock()
 	with = func(fn func()) {
 		s.mu.Lock()
@@ -287,7 +294,7 @@ func (s *Session) Watch(f Fold) (with func(func()), stop func()) {
 	stop = func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.folds = slices.DeleteFunc(slices.Clone(s.folds), func(g Fold) bool { return g == f })
+		s.folds = slices.DeleteFunc(slices.Clone(s.folds), func(o *watch) bool { return o == w })
 	}
 	return with, stop
 }

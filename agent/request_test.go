@@ -99,3 +99,46 @@ func TestRetryCountsPerRoute(t *testing.T) {
 		}, lines(a, "header", "retry", "assistant"))
 	})
 }
+
+// Request hooks choose the call; a choice stays until the next one (core L39). The
+// header is logged when it changes, and only then.
+func TestRequestConfig(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.model.deflt = 77
+		switchTo := ""
+		a := w.create(func(a *agent.Agent) {
+			a.AddHooks(agent.Hooks{Request: func(_ context.Context, _ *agent.Agent, c *llm.CallConfig) error {
+				if c.MaxTokens != 0 {
+					t.Errorf("the adapter's default came back as a choice: %d", c.MaxTokens)
+				}
+				if switchTo != "" {
+					c.Model, switchTo = switchTo, ""
+				}
+				return nil
+			}})
+		})
+		w.ask(a, "m1")
+		switchTo = "m2"
+		w.ask(a, "m2")
+		w.ask(a, "m3")
+		w.same("headers", []string{"header initial test:m1", "header change test:m2"}, lines(a, "header"))
+		w.same("model of the last request", "m2", w.model.requests[2].req.Model)
+		w.same("max tokens", int64(77), w.model.requests[2].req.MaxTokens)
+	})
+}
+
+func TestRequestHookFails(t *testing.T) {
+	for name, hook := range map[string]func(context.Context, *agent.Agent, *llm.CallConfig) error{
+		"UNKNOWN":         func(context.Context, *agent.Agent, *llm.CallConfig) error { return errBoom },
+		"INVALID_REQUEST": func(_ context.Context, _ *agent.Agent, c *llm.CallConfig) error { c.Model = ""; return nil },
+		"NO_ADAPTER":      func(_ context.Context, _ *agent.Agent, c *llm.CallConfig) error { c.Provider = "nowhere"; return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				a := w.create(func(a *agent.Agent) { a.AddHooks(agent.Hooks{Request: hook}) })
+				w.ask(a, "m1")
+				w.same("course", []string{"user m1", "end 1 error " + name}, lines(a, "user", "assistant", "end"))
+			})
+		})
+	}
+}

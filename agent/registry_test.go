@@ -1,0 +1,149 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/llm"
+	"github.com/offshoot-dev/offshoot/session"
+)
+
+// Ownership at run time is not lineage (core L46), and the registry's views.
+func TestRegistryViews(t *testing.T) {
+	bubble(t, func(w *world) {
+		root := w.create()
+		child := w.child(root)
+		grand := w.child(child)
+		other := w.create()
+		w.same("roots", 2, len(w.reg.Roots()))
+		w.same("all", 4, len(w.reg.List()))
+		w.same("path", []string{root.SessionID(), child.SessionID(), grand.SessionID()}, grand.Path())
+		w.same("owner", true, grand.Owner() == child)
+		if a, ok := w.reg.Get(other.ID()); !ok || a != other {
+			t.Error("Get does not find a live agent")
+		}
+		w.same("root of a child", []bool{true, false}, []bool{root.Root(), child.Root()})
+	})
+}
+
+// MaxLive bounds what lives and what is being made; a place comes back with the end
+// of its holder, or of a creation that failed (core H9, H10).
+func TestMaxLive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, false, agent.Config{MaxLive: 2})
+		a := w.create()
+		w.create()
+		var limit *agent.LimitError
+		if _, err := w.reg.Create(w.ctx, agent.Create{}); !errors.As(err, &limit) || limit.Limit != 2 {
+			t.Errorf("a third agent: %v", err)
+		}
+		w.ok(a.Dispose(w.ctx, false))
+		for range 3 {
+			if _, err := w.reg.Create(w.ctx, agent.Create{Setup: func(context.Context, *agent.Agent) error { return errBoom }}); !errors.Is(err, errBoom) {
+				t.Errorf("a creation that fails: %v", err)
+			}
+			if _, err := w.reg.Create(w.ctx, agent.Create{Session: session.New{Cwd: "relative"}}); err == nil {
+				t.Error("a bad header was accepted")
+			}
+		}
+		w.create()
+		w.finish()
+	})
+}
+
+// Close refuses, cancels creations under way, disposes the rest and keeps queues
+// (core L47); from inside an activity it would wait for itself.
+func TestRegistryClose(t *testing.T) {
+	bubble(t, func(w *world) {
+		root := w.create()
+		child := w.child(root)
+		w.ok(root.Inject(msg("kept")))
+		reached := make(chan struct{})
+		w.model.script(func(c *call) {
+			if err := w.reg.Close(c.ctx); !errors.Is(err, agent.ErrSelfDispose) {
+				t.Errorf("close from inside: %v", err)
+			}
+			close(reached)
+			c.hang()
+		})
+		w.ok(child.Followup(msg("m1")))
+		<-reached
+		building, finish := make(chan struct{}), make(chan struct{})
+		res := make(chan error)
+		go func() {
+			_, err := w.reg.Create(w.ctx, agent.Create{Options: options(), Setup: func(ctx context.Context, _ *agent.Agent) error {
+				close(building)
+				<-ctx.Done()
+				<-finish
+				return nil
+			}})
+			res <- err
+		}()
+		<-building
+		closed := make(chan error, 2)
+		for range 2 {
+			go func() { closed <- w.reg.Close(w.ctx) }()
+		}
+		synctest.Wait()
+		w.same("closed while somebody builds", 0, len(closed))
+		close(finish)
+		if err := <-res; !errors.Is(err, agent.ErrDisposed) {
+			t.Errorf("a creation under way: %v", err)
+		}
+		w.ok(<-closed)
+		w.ok(<-closed)
+		if _, err := w.reg.Create(w.ctx, agent.Create{}); !errors.Is(err, agent.ErrDisposed) {
+			t.Errorf("create after close: %v", err)
+		}
+		w.same("kept", 1, len(root.Session().Inbox(session.NextStep)))
+		w.same("child", []string{"end 1 aborted disposed"}, lines(child, "end"))
+		w.same("agents", 0, len(w.reg.List()))
+	})
+}
+
+func TestNewRegistryNeedsItsParts(t *testing.T) {
+	if _, err := agent.NewRegistry(t.Context(), agent.Config{}); err == nil || !strings.Contains(err.Error(), "required") {
+		t.Errorf("an empty configuration: %v", err)
+	}
+}
+
+// Observers are told later, in order, never lose an edge, and know what they missed.
+func TestObserve(t *testing.T) {
+	bubble(t, func(w *world) {
+		l := newLatch()
+		var got []string
+		first := true
+		stop := w.reg.Observe(3, func(e agent.Event) {
+			if first {
+				first = false
+				w.ok(l.wait(w.ctx))
+			}
+			got = append(got, fmt.Sprint(e.Kind, " ", e.Status, " ", e.Missed))
+		})
+		a := w.create()
+		<-l.reached
+		w.model.script(func(c *call) {
+			for range 5 {
+				c.text("x")
+			}
+			c.finish(llm.FinishStop)
+		})
+		w.ask(a, "m1")
+		w.ok(a.Dispose(w.ctx, false))
+		close(l.open)
+		synctest.Wait()
+		stop()
+		stop()
+		chunk := fmt.Sprint(agent.EventChunk, "  0")
+		want := []string{
+			fmt.Sprint(agent.EventCreated, "  0"), fmt.Sprint(agent.EventStatus, " running 0"), chunk, chunk,
+			fmt.Sprint(agent.EventMissed, "  16"), fmt.Sprint(agent.EventStatus, " idle 0"), fmt.Sprint(agent.EventDisposed, "  0"),
+		}
+		w.same("observed", want, got)
+	})
+}
