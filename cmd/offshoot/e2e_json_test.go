@@ -56,11 +56,11 @@ func streamed(all []outputLine) map[session.ID][]string {
 // for byte as it is stored, and the result behind everything.
 func TestJSON(t *testing.T) {
 	t.Parallel()
-	w, _ := newModelWorld(t, fakemodel.DeepSeek, "")
+	w, _ := newModelWorld(t, fakemodel.DeepSeek)
 	w.write("a.txt", "alpha <one> & \u2028 é\n")
-	child := `[[fake:think look]] [[fake:tool read {"path":"a.txt"}]] [[fake:reply I read {{match:alpha.*}}]]`
-	prompt := `[[fake:tool list {}]] [[fake:think delegate]]` + delegation("one", child) + delegation("two", child) + delegation("bad", "[[fake:fail bad-request]]") +
-		`[[fake:reply both <did> {{match:I read.*}}]] [[fake:usage prompt=10 completion=2]]`
+	child := `[[fake:think look]] [[fake:tool read {"path":"a.txt"}]] [[fake:reply I read it]]`
+	prompt := `[[fake:tool read {"path":"a.txt"}]] [[fake:think delegate]]` + delegation("one", child) + delegation("two", child) + delegation("bad", "[[fake:fail bad-request]]") +
+		"[[fake:reply both <did> {{match:I read.*}} & \u2028 é]] [[fake:usage prompt=10 completion=2]]"
 	e := w.ok("run", prompt, "--json", "--quiet")
 	if e.stderr != "" {
 		t.Errorf("want nothing on stderr: %v", e)
@@ -84,7 +84,7 @@ func TestJSON(t *testing.T) {
 	}
 	root, _ := w.tree()
 	last := all[len(all)-1]
-	want := "both <did> I read alpha <one> & \u2028 é"
+	want := "both <did> I read it & \u2028 é"
 	if last.Type != "result" || last.SessionID != root.Header.ID || last.StopReason != "completed" || last.Text == nil || *last.Text != want || last.Model != "deepseek:fake-model" {
 		t.Errorf("the result: %+v", last)
 	}
@@ -104,7 +104,7 @@ func TestJSON(t *testing.T) {
 // TestJSONChunks: the chunks between the events make up what the message says.
 func TestJSONChunks(t *testing.T) {
 	t.Parallel()
-	w, _ := newModelWorld(t, fakemodel.OpenAI, "")
+	w, _ := newModelWorld(t, fakemodel.OpenAI)
 	e := w.ok("run", "[[fake:reply an answer in pieces]]", "--json")
 	var text strings.Builder
 	var kinds []string
@@ -138,7 +138,7 @@ func TestJSONIsDurable(t *testing.T) {
 	} {
 		t.Run(strings.Trim(shown, `"`), func(t *testing.T) {
 			t.Parallel()
-			w, _ := newModelWorld(t, fakemodel.OpenAI, "")
+			w, _ := newModelWorld(t, fakemodel.OpenAI)
 			p := w.prepare("run", prompt, "--json")
 			stdout := p.pipeStdout()
 			p.begin()
@@ -171,7 +171,7 @@ func TestClosedOutput(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			w, s := newModelWorld(t, fakemodel.OpenAI, "")
+			w, s := newModelWorld(t, fakemodel.OpenAI)
 			p := w.prepare(append([]string{"run", tt.prompt}, tt.args...)...)
 			p.cmd.Stdout = nil
 			r, err := p.cmd.StdoutPipe()
@@ -179,7 +179,7 @@ func TestClosedOutput(t *testing.T) {
 				t.Fatal(err)
 			}
 			p.begin()
-			if err := s.WaitInFlight(t.Context(), 1); err != nil {
+			if err := s.WaitInFlight(bounded(t), 1); err != nil {
 				t.Fatal(err)
 			}
 			if err := r.Close(); err != nil {

@@ -72,7 +72,7 @@ func TestKill(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			w, _ := newModelWorld(t, fakemodel.OpenAI, "")
+			w, _ := newModelWorld(t, fakemodel.OpenAI)
 			w.killAt(tt.kill, "run", tt.prompt, "--permission", "allow")
 			w.verify()
 			if tt.stored == 0 {
@@ -109,13 +109,11 @@ func (w *world) checkKilled(tt *killCase) {
 	if diff := cmp.Diff(all[:tt.stored], root.types()); diff != "" {
 		t.Fatalf("the log at death (-want +got):\n%s", diff)
 	}
-	if list := w.ok("sessions", "list", "--json"); !strings.Contains(list.stdout, `"state":"`+tt.state+`"`) {
+	if list := w.here("sessions", "list", "--json"); !strings.Contains(list.stdout, `"state":"`+tt.state+`"`) {
 		t.Errorf("want the state %s: %v", tt.state, list)
 	}
 	before := w.logs()
-	if tt.state == "interrupted" {
-		w.repairsAlike(before)
-	}
+	repaired := w.repairedCopy(before)
 
 	id := string(root.Header.ID)
 	e := w.run("resume", id, "--permission", "allow")
@@ -130,6 +128,10 @@ func (w *world) checkKilled(tt *killCase) {
 	w.verify()
 	w.grew(before)
 	root, _ = w.tree()
+	// Repairing the same log twice gives the same bytes (core S37).
+	if n := len(repaired); len(root.lines) < n || !slices.Equal(root.lines[:n], repaired) {
+		t.Errorf("two repairs differ:\n%s\nand\n%s", strings.Join(repaired, "\n"), strings.Join(root.lines, "\n"))
+	}
 	if got := said(t, root, tt.prompt); got != 1 {
 		t.Errorf("the message is %d times in the history", got)
 	}
@@ -167,28 +169,17 @@ func (w *world) count(name string) int {
 	return strings.Count(string(data), "\n")
 }
 
-// repairsAlike resumes two copies of the home: the repairs are the same bytes
-// (core S37).
-func (w *world) repairsAlike(before []*storedLog) {
+// repairedCopy opens the only session in a copy of the home and kills that
+// process too. It returns the repaired log.
+func (w *world) repairedCopy(before []*storedLog) []string {
 	w.t.Helper()
-	var repaired [2][]string
-	for i := range repaired {
-		home := filepath.Join(w.t.TempDir(), "home")
-		if err := os.CopyFS(home, os.DirFS(w.home)); err != nil {
-			w.t.Fatal(err)
-		}
-		other := w.with("OFFSHOOT_HOME", home)
-		other.home = home
-		root, _ := other.tree()
-		// The log is opened, so repaired, and then this process dies too.
-		other.with(killEnv, "created").run("resume", string(root.Header.ID))
-		for _, l := range other.grew(before) {
-			repaired[i] = append(repaired[i], l.lines...)
-		}
+	other := *w
+	other.home = filepath.Join(w.t.TempDir(), "home")
+	if err := os.CopyFS(other.home, os.DirFS(w.home)); err != nil {
+		w.t.Fatal(err)
 	}
-	if diff := cmp.Diff(repaired[0], repaired[1]); diff != "" {
-		w.t.Errorf("two repairs of one log differ:\n%s", diff)
-	}
+	other.with("OFFSHOOT_HOME", other.home).killAt("created", "resume", string(before[0].Header.ID))
+	return other.grew(before)[0].lines
 }
 
 // TestKillDuringRepair: a repair is all or nothing, and is not made twice (core S35, S39).
@@ -203,7 +194,7 @@ func TestKillDuringRepair(t *testing.T) {
 	} {
 		t.Run(tt.kill, func(t *testing.T) {
 			t.Parallel()
-			w, _ := newModelWorld(t, fakemodel.OpenAI, "")
+			w, _ := newModelWorld(t, fakemodel.OpenAI)
 			w.killAt("body", "run", killTools, "--permission", "allow")
 			before := w.logs()
 			id := string(before[0].Header.ID)
@@ -246,7 +237,7 @@ func TestKillFollowUp(t *testing.T) {
 	} {
 		t.Run(tt.kill, func(t *testing.T) {
 			t.Parallel()
-			w, _ := newModelWorld(t, fakemodel.OpenAI, "")
+			w, _ := newModelWorld(t, fakemodel.OpenAI)
 			w.ok("run", killText)
 			before := w.logs()
 			id := string(before[0].Header.ID)
@@ -291,9 +282,9 @@ func TestKillWithChildren(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			w, s := newModelWorld(t, fakemodel.OpenAI, "")
+			w, s := newModelWorld(t, fakemodel.OpenAI)
 			p := w.with(killEnv, tt.kill).start("run", prompt, "--permission", "allow")
-			if err := s.WaitInFlight(t.Context(), 3); err != nil {
+			if err := s.WaitInFlight(bounded(t), 3); err != nil {
 				t.Fatal(err)
 			}
 			s.Release("go")
@@ -310,7 +301,7 @@ func TestKillWithChildren(t *testing.T) {
 			if len(children) != 3 {
 				t.Fatalf("%d children are stored", len(children))
 			}
-			if got := slices.Collect(calls(root)); len(got) != 3 {
+			if got := payloads[*session.ToolCall](t, root); len(got) != 3 {
 				t.Errorf("the root's calls: %v", got)
 			}
 			if e := w.ok("resume", string(root.Header.ID)); !strings.Contains(e.stderr, "owes nothing") {
@@ -331,16 +322,5 @@ func TestKillWithChildren(t *testing.T) {
 			}
 			w.followUp(root.Header.ID)
 		})
-	}
-}
-
-// calls yields the types that show a call of a tool.
-func calls(l *storedLog) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for _, typ := range l.types() {
-			if typ == string(session.TypeToolCall) && !yield(typ) {
-				return
-			}
-		}
 	}
 }

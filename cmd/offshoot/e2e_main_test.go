@@ -9,7 +9,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -56,7 +55,6 @@ type killer struct {
 	point string
 	child bool // in a delegated session only; otherwise in the root only
 	typ   session.Type
-	done  atomic.Bool
 }
 
 // The points. Those with a type concern the first batch of events that holds one.
@@ -67,6 +65,7 @@ const (
 	killRequest = "request" // the request is about to leave
 	killChunk   = "chunk"   // in the middle of a stream
 	killBody    = "body"    // inside a tool that has done its work
+	killNothing = "hang"    // nobody dies, but a session never retires
 	killLose    = "lose"    // before the batch is stored
 	killBefore  = "before"  // what stands before the event is stored, it is not
 	killUpTo    = "upto"    // the event is stored, what follows is not
@@ -140,6 +139,11 @@ func (k *killer) opened(h *harness.Harness) {
 		},
 	}
 	h.Agents.AddHooks(hooks)
+	h.Sessions.AddHooks(session.Hooks{Disposed: func(*session.Session) {
+		if k.point == killNothing {
+			select {}
+		}
+	}})
 	h.Tools.Root().AddExecute(func(ctx context.Context, call *tool.Call, next func(context.Context) (any, error)) (any, error) {
 		result, err := next(ctx)
 		if a, ok := call.Caller.(*agent.Agent); ok && k.at(killBody, !a.Root()) {

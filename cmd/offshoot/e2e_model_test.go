@@ -3,7 +3,6 @@
 package main
 
 import (
-	"fmt"
 	"net/url"
 	"regexp"
 	"slices"
@@ -20,19 +19,20 @@ import (
 // modelCase is one thing that an endpoint may do.
 type modelCase struct {
 	name, prompt string
-	route        string // more configuration of the route
+	route        []string // its configuration; nil is that nothing is tried again
 	args         []string
 	code         int
 	stdout       string
 	stderr       string   // a regular expression for the line that says what went wrong; HOST stands for the endpoint
 	ends         []string // of the turns; nil is one that completed
 	requests     int      // how many the endpoint saw; 0 is one
-	unanswered   bool     // the endpoint refuses whatever it is sent
 	check        func(t *testing.T, root *storedLog, s *fakemodel.Server)
 }
 
 func modelCases(d fakemodel.Dialect) []modelCase {
-	const once, twice = "    maxRetries: 1\n", 2
+	const twice = 2
+	once := []string{"maxRetries: 1"}
+	idle := []string{"maxRetries: 0", "idleTimeout: 300ms"}
 	failed := []string{"error"}
 	name := regexp.QuoteMeta(string(d))
 	at := name + ":fake-model at HOST: "
@@ -75,14 +75,14 @@ func modelCases(d fakemodel.Dialect) []modelCase {
 		{name: "reset stream", prompt: "[[fake:reply half]] [[fake:reset]]", code: 1, stderr: at + "(STREAM_CLOSED|TRANSPORT): ", ends: failed},
 		{name: "clean end before done", prompt: "[[fake:reply half]] [[fake:eof]]", code: 1, stderr: at + "STREAM_CLOSED: ", ends: failed},
 		{name: "cut once", prompt: "[[fake:reply half]] [[fake:cut times=1]] [[fake:reply  and whole]]", route: once, stdout: "halfand whole\n", requests: twice},
-		{name: "idle before headers", prompt: "[[fake:stall]]", route: "    idleTimeout: 300ms\n", code: 1, stderr: at + "TIMEOUT: ", ends: failed},
-		{name: "idle after headers", prompt: "[[fake:headers]] [[fake:stall]]", route: "    idleTimeout: 300ms\n", code: 1, stderr: at + "TIMEOUT: ", ends: failed},
-		{name: "idle mid-stream", prompt: "[[fake:reply half]] [[fake:stall]]", route: "    idleTimeout: 300ms\n", code: 1, stderr: at + "TIMEOUT: ", ends: failed},
+		{name: "idle before headers", prompt: "[[fake:stall]]", route: idle, code: 1, stderr: at + "TIMEOUT: ", ends: failed},
+		{name: "idle after headers", prompt: "[[fake:headers]] [[fake:stall]]", route: idle, code: 1, stderr: at + "TIMEOUT: ", ends: failed},
+		{name: "idle mid-stream", prompt: "[[fake:reply half]] [[fake:stall]]", route: idle, code: 1, stderr: at + "TIMEOUT: ", ends: failed},
 		{name: "garbage", prompt: "[[fake:reply half]] [[fake:garbage]]", code: 1, stderr: at + "MALFORMED_RESPONSE: ", ends: failed},
 		{name: "a web page", prompt: "[[fake:html]]", code: 1, stderr: at + "MALFORMED_RESPONSE: ", ends: failed},
 		{name: "timeout while silent", prompt: "[[fake:stall]]", args: []string{"--timeout", "400ms"}, code: 1,
 			stderr: "timed out after 400ms while waiting for " + name + ":fake-model at HOST$", ends: []string{"aborted"}},
-		{name: "timeout between attempts", prompt: "[[fake:fail server-error]]", args: []string{"--timeout", "1200ms"}, route: "    maxRetries: 50\n", code: 1, requests: -1,
+		{name: "timeout between attempts", prompt: "[[fake:fail server-error]]", args: []string{"--timeout", "1200ms"}, route: []string{"maxRetries: 50"}, code: 1, requests: -1,
 			stderr: "timed out after 1.2s; the last model failure was " + at + "SERVER: ", ends: []string{"aborted"}},
 	}
 }
@@ -129,12 +129,9 @@ func TestModels(t *testing.T) {
 		for _, tt := range modelCases(d) {
 			t.Run(string(d)+"/"+tt.name, func(t *testing.T) {
 				t.Parallel()
-				w, s := newModelWorld(t, d, "")
-				if tt.route != "" {
-					w.write(w.home+"/config.yaml", fmt.Sprintf("model: %s:fake-model\nroutes:\n  %[1]s:\n%s", d, tt.route))
-					if !strings.Contains(tt.route, "maxRetries") {
-						w.write(w.home+"/config.yaml", fmt.Sprintf("model: %s:fake-model\nroutes:\n  %[1]s:\n%s    maxRetries: 0\n", d, tt.route))
-					}
+				w, s := newModelWorld(t, d)
+				if tt.route != nil {
+					w.route(d, tt.route...)
 				}
 				w.write("a.txt", "alpha one\n")
 				w.write("b.txt", "beta two\n")
@@ -201,7 +198,7 @@ func TestWrongKey(t *testing.T) {
 	for _, d := range []fakemodel.Dialect{fakemodel.OpenAI, fakemodel.DeepSeek} {
 		t.Run(string(d), func(t *testing.T) {
 			t.Parallel()
-			w, s := newModelWorld(t, d, "")
+			w, s := newModelWorld(t, d)
 			const wrong = "sk-e2e-a-wrong-key-987654321"
 			e := w.with(strings.ToUpper(string(d))+"_API_KEY", wrong).run("run", "hello")
 			if e.code != 1 || e.stdout != "" || strings.Contains(e.stderr, wrong) {

@@ -39,8 +39,8 @@ func TestSignals(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			w, s := newModelWorld(t, fakemodel.OpenAI, "")
-			w.write(w.home+"/config.yaml", "model: openai:fake-model\n")
+			w, s := newModelWorld(t, fakemodel.OpenAI)
+			w.route(fakemodel.OpenAI)
 			p := w.prepare("run", tt.prompt, "--json", "--permission", "allow")
 			stdout, up := p.pipeStdout(), w.fifo()
 			p.begin()
@@ -48,7 +48,7 @@ func TestSignals(t *testing.T) {
 			case "fifo":
 				up()
 			case "":
-				if err := s.WaitInFlight(t.Context(), 1); err != nil {
+				if err := s.WaitInFlight(bounded(t), 1); err != nil {
 					t.Fatal(err)
 				}
 			default:
@@ -83,7 +83,7 @@ func TestSignals(t *testing.T) {
 // second one ends the process at once.
 func TestSecondSignal(t *testing.T) {
 	t.Parallel()
-	w, _ := newModelWorld(t, fakemodel.OpenAI, "")
+	w, _ := newModelWorld(t, fakemodel.OpenAI)
 	up := w.fifo()
 	p := w.prepare("run", `[[fake:tool bash {"command":"trap '' TERM INT HUP; echo up > fifo; while :; do sleep 1; done"}]]`, "--permission", "allow")
 	stderr := p.pipeStderr()
@@ -112,13 +112,13 @@ func TestSecondSignal(t *testing.T) {
 // for the next one (design § 4, What teardown does to the queue).
 func TestSignalKeepsQueue(t *testing.T) {
 	t.Parallel()
-	w, s := newModelWorld(t, fakemodel.OpenAI, "")
+	w, s := newModelWorld(t, fakemodel.OpenAI)
 	w.ok("run", "[[fake:reply one]]")
 	root, _ := w.tree()
 	id := string(root.Header.ID)
 	w.killAt("after:agent/inbox/spliced", "resume", id, "[[fake:stall]]")
 	p := w.start("resume", id, "[[fake:reply two]]")
-	if _, err := s.WaitRequest(t.Context(), 2); err != nil {
+	if _, err := s.WaitRequest(bounded(t), 2); err != nil {
 		t.Fatal(err)
 	}
 	p.signal(syscall.SIGINT)
@@ -133,4 +133,23 @@ func TestSignalKeepsQueue(t *testing.T) {
 		t.Errorf("turn ends (-want +got):\n%s", diff)
 	}
 	w.verify()
+}
+
+// TestSignalsWhileClosing: a system that does not come to its end is left at the
+// second signal.
+func TestSignalsWhileClosing(t *testing.T) {
+	t.Parallel()
+	w, _ := newModelWorld(t, fakemodel.OpenAI)
+	p := w.with(killEnv, killNothing).prepare("run", "[[fake:reply done]]")
+	stderr := p.pipeStderr()
+	p.begin()
+	stderr.until("idle")
+	p.signal(syscall.SIGINT)
+	stderr.until("once more stops at once")
+	p.signal(syscall.SIGTERM)
+	if e := p.wait(); e.code != 143 || e.stdout != "" {
+		t.Errorf("%v", e)
+	}
+	root, _ := w.tree()
+	w.followUp(root.Header.ID)
 }

@@ -21,13 +21,17 @@ import (
 	"time"
 
 	"github.com/offshoot-dev/offshoot/internal/fakemodel"
-	"github.com/offshoot-dev/offshoot/message"
-	"github.com/offshoot-dev/offshoot/session"
-	"github.com/offshoot-dev/offshoot/store/sqlite"
 )
 
 // processBound is how long one process may take; only a hang needs it.
 const processBound = 30 * time.Second
+
+// bounded is a context for what a hang must not hold up.
+func bounded(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), processBound)
+	t.Cleanup(cancel)
+	return ctx
+}
 
 // world is a home, a folder to work in, and an environment of its own.
 type world struct {
@@ -50,9 +54,9 @@ func newWorld(t *testing.T) *world {
 // The key of every fake endpoint: nothing may ever print it.
 const secretKey = "sk-e2e-never-print-this-0123456789"
 
-// newModelWorld is a world whose configured model is a fake endpoint. routes
-// holds more keys of the route, indented.
-func newModelWorld(t *testing.T, d fakemodel.Dialect, routes string) (*world, *fakemodel.Server) {
+// newModelWorld is a world whose configured model is a fake endpoint, which is
+// asked once and not again.
+func newModelWorld(t *testing.T, d fakemodel.Dialect) (*world, *fakemodel.Server) {
 	t.Helper()
 	s, err := fakemodel.Open(fakemodel.Options{Dialect: d, Key: secretKey, Models: []string{"fake-model"}})
 	if err != nil {
@@ -61,8 +65,18 @@ func newModelWorld(t *testing.T, d fakemodel.Dialect, routes string) (*world, *f
 	t.Cleanup(s.Close)
 	w := newWorld(t)
 	w.use(s, string(d))
-	w.write(filepath.Join(w.home, "config.yaml"), fmt.Sprintf("version: 1\nmodel: %s:fake-model\nroutes:\n  %[1]s:\n    maxRetries: 0\n%s", d, routes))
+	w.route(d, "maxRetries: 0")
 	return w, s
+}
+
+// route configures the model and its route.
+func (w *world) route(d fakemodel.Dialect, keys ...string) {
+	w.t.Helper()
+	text := fmt.Sprintf("version: 1\nmodel: %s:fake-model\nroutes:\n  %[1]s:\n    model: fake-model\n", d)
+	for _, key := range keys {
+		text += "    " + key + "\n"
+	}
+	w.write(filepath.Join(w.home, "config.yaml"), text)
 }
 
 // use points a vendor's own variables at a fake endpoint.
@@ -194,7 +208,6 @@ type process struct {
 	w              *world
 	args           []string
 	cmd            *exec.Cmd
-	cancel         context.CancelFunc
 	stdout, stderr *tail // of a stream that the test reads
 	out, err       bytes.Buffer
 }
@@ -205,8 +218,7 @@ func (w *world) prepare(args ...string) *process {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(w.t.Context(), processBound)
-	p := &process{w: w, args: args, cancel: cancel, cmd: exec.CommandContext(ctx, exe, args...)}
+	p := &process{w: w, args: args, cmd: exec.CommandContext(bounded(w.t), exe, args...)}
 	p.cmd.Dir = w.cwd
 	for name, value := range w.env {
 		p.cmd.Env = append(p.cmd.Env, name+"="+value)
@@ -260,7 +272,6 @@ func (p *process) signal(s syscall.Signal) {
 // wait returns how the process ended.
 func (p *process) wait() ended {
 	p.w.t.Helper()
-	defer p.cancel()
 	e := ended{args: p.args}
 	if p.stdout != nil {
 		e.stdout = p.stdout.rest()
@@ -281,162 +292,6 @@ func (p *process) wait() ended {
 		p.w.t.Errorf("%v", e)
 	}
 	return e
-}
-
-// storedLog is one session as it lies in the store.
-type storedLog struct {
-	session.Record
-	events []session.Event
-	lines  []string
-}
-
-// child says that the session was delegated.
-func (l *storedLog) child() bool { return l.Header.ParentSession != "" }
-
-// types are the types of the events, in order.
-func (l *storedLog) types() []string {
-	var types []string
-	for i := range l.events {
-		types = append(types, string(l.events[i].Type))
-	}
-	return types
-}
-
-// payloads decodes the events of one type.
-func payloads[P session.Payload](t *testing.T, l *storedLog) []P {
-	t.Helper()
-	reg, err := session.NewRegistry(t.Context(), session.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []P
-	for _, e := range l.events {
-		p, err := reg.PayloadOf(e)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if p, ok := p.(P); ok {
-			all = append(all, p)
-		}
-	}
-	return all
-}
-
-// said returns how often a text entered the conversation as a message of a person
-// or a parent.
-func said(t *testing.T, l *storedLog, text string) int {
-	t.Helper()
-	n := 0
-	for _, m := range payloads[*session.UserMessage](t, l) {
-		if message.JoinText(m.Message.Content) == text {
-			n++
-		}
-	}
-	return n
-}
-
-// ends returns the kinds of the turn ends.
-func ends(t *testing.T, l *storedLog) []string {
-	t.Helper()
-	var kinds []string
-	for _, e := range payloads[*session.TurnEnd](t, l) {
-		kinds = append(kinds, string(e.Kind))
-	}
-	return kinds
-}
-
-// logs reads every stored session, oldest first; none where there is no store.
-func (w *world) logs() []*storedLog {
-	w.t.Helper()
-	ctx := w.t.Context()
-	s, err := sqlite.OpenReadOnly(ctx, filepath.Join(w.home, "offshoot.db"), sqlite.Options{})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer func() {
-		if err := s.Close(context.WithoutCancel(ctx)); err != nil {
-			w.t.Error(err)
-		}
-	}()
-	list, err := s.List(ctx, session.Filter{}, session.Page{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	var logs []*storedLog
-	for _, rec := range list.Records {
-		rec, events, err := s.Inspect(ctx, rec.Header.ID)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		l := &storedLog{Record: rec}
-		for e, err := range events {
-			if err != nil {
-				w.t.Fatal(err)
-			}
-			l.events = append(l.events, e)
-			l.lines = append(l.lines, string(e.AppendEnvelope(nil)))
-		}
-		logs = append(logs, l)
-	}
-	return logs
-}
-
-// root returns the only root session and its children.
-func (w *world) tree() (root *storedLog, children []*storedLog) {
-	w.t.Helper()
-	for _, l := range w.logs() {
-		switch {
-		case l.child():
-			children = append(children, l)
-		case root != nil:
-			w.t.Fatalf("a second root: %s and %s", root.Header.ID, l.Header.ID)
-		default:
-			root = l
-		}
-	}
-	if root == nil {
-		w.t.Fatal("no root session is stored")
-	}
-	return root, children
-}
-
-// verify has the command check everything that is stored.
-func (w *world) verify() {
-	w.t.Helper()
-	if e := w.run("sessions", "verify"); e.code != 0 {
-		w.t.Errorf("%v", e)
-	}
-}
-
-// followUp proves that the log is legal for the next request: a strict endpoint
-// takes it.
-func (w *world) followUp(id session.ID) {
-	w.t.Helper()
-	e := w.run("resume", string(id), "[[fake:reply still here]]", "--quiet")
-	if e.code != 0 || e.stdout != "still here\n" {
-		w.t.Errorf("follow-up: %v", e)
-	}
-	w.verify()
-}
-
-// grew checks that every log of before is the beginning of the same log now, byte
-// for byte: nothing that was stored is ever lost or changed.
-func (w *world) grew(before []*storedLog) []*storedLog {
-	w.t.Helper()
-	after := w.logs()
-	for _, old := range before {
-		i := slices.IndexFunc(after, func(l *storedLog) bool { return l.Header.ID == old.Header.ID })
-		switch {
-		case i < 0:
-			w.t.Errorf("session %s is gone", old.Header.ID)
-		case len(after[i].lines) < len(old.lines) || !slices.Equal(after[i].lines[:len(old.lines)], old.lines):
-			w.t.Errorf("session %s changed:\n%s\nwas\n%s", old.Header.ID, strings.Join(after[i].lines, "\n"), strings.Join(old.lines, "\n"))
-		}
-	}
-	return after
 }
 
 // modes checks that nobody else can read what lies in the home.

@@ -39,7 +39,7 @@ func TestExitCodes(t *testing.T) {
 		{name: "negative limit", args: "sessions list --limit -3", code: 2, want: []string{`--limit`}},
 		{name: "too many arguments", args: "trust a b", code: 2, want: []string{`unexpected argument "b"`}},
 		{name: "too few arguments", args: "sessions show", code: 2, want: []string{`an argument is missing`}},
-		{name: "unknown key", files: map[string]string{user: "version: 1\nmodle: x\n"}, args: "config", code: 2, want: []string{`home/config.yaml:2: unknown key "modle"`}},
+		{name: "unknown key", files: map[string]string{user: "version: 1\nmodell: x\n"}, args: "config", code: 2, want: []string{`home/config.yaml:2: unknown key "modell"`}},
 		{name: "two faults", files: map[string]string{user: "version: 2\n", project: "\nlimits: {maxDepht: 1}\n"}, args: "sessions list", code: 2,
 			want: []string{"home/config.yaml:1: version: ", `work/offshoot.yaml:2: unknown key "maxDepht" in limits`}},
 		{name: "untrusted key", files: map[string]string{project: "version: 1\nstore: {path: /elsewhere.db}\n"}, args: "sessions list", code: 2,

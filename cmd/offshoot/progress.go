@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -333,3 +335,85 @@ func (p *progress) render(n *node, head, tail string, lines *[]string) {
 		}
 	}
 }
+
+// remarks keeps what the parts can tell nobody else until the run is over: the
+// display is not torn, and what the run's own error says is not said twice.
+type remarks struct {
+	mu   sync.Mutex // guards following
+	list []remark
+	lost int
+}
+
+type remark struct {
+	text string
+	err  error // may be nil
+}
+
+const maxRemarks = 100
+
+func (r *remarks) add(m remark) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.list) == maxRemarks {
+		r.lost++
+		return
+	}
+	r.list = append(r.list, m)
+}
+
+// tell prints one line for each remark that told does not say already.
+func (r *remarks) tell(w io.Writer, told error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.list {
+		if m.err == nil || novel(m.err, told) != nil {
+			// Nothing is left to be done when it cannot be written.
+			_, _ = fmt.Fprintln(w, "offshoot: "+oneLine(m.text))
+		}
+	}
+	if r.lost > 0 {
+		_, _ = fmt.Fprintf(w, "offshoot: %d more remarks\n", r.lost)
+	}
+	r.list, r.lost = nil, 0
+}
+
+// remarkHandler is the slog.Handler of a remarks.
+type remarkHandler struct {
+	to    *remarks
+	attrs []slog.Attr
+}
+
+func (h *remarkHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+
+func (h *remarkHandler) Handle(_ context.Context, rec slog.Record) error {
+	m := remark{text: rec.Message}
+	var about []string
+	note := func(a slog.Attr) bool {
+		v := a.Value.Resolve()
+		if err, ok := v.Any().(error); ok && m.err == nil {
+			m.err = err
+		} else {
+			about = append(about, a.Key+" "+v.String())
+		}
+		return true
+	}
+	for _, a := range h.attrs {
+		note(a)
+	}
+	rec.Attrs(note)
+	if len(about) > 0 {
+		m.text += " (" + strings.Join(about, ", ") + ")"
+	}
+	if m.err != nil {
+		m.text += ": " + m.err.Error()
+	}
+	h.to.add(m)
+	return nil
+}
+
+func (h *remarkHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &remarkHandler{h.to, append(h.attrs[:len(h.attrs):len(h.attrs)], attrs...)}
+}
+
+// WithGroup is of no use to people.
+func (h *remarkHandler) WithGroup(string) slog.Handler { return h }

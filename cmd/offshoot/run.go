@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/url"
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -143,13 +145,17 @@ type runner struct {
 	prog   *progress
 	tally  *tally
 	lines  *lineWriter
+	notes  *remarks
 
 	rootID session.ID
 	root   *agent.Agent
 }
 
 func (a *app) newRunner(ctx context.Context, f *runFlags, eff *config.Effective, choice config.Choice) (*runner, error) {
-	r := &runner{app: a, flags: f, eff: eff, choice: choice, tally: &tally{}}
+	if f.timeout < 0 {
+		return nil, usagef("flag --timeout: %s is no time to wait", f.timeout)
+	}
+	r := &runner{app: a, flags: f, eff: eff, choice: choice, tally: &tally{}, notes: &remarks{}}
 	live := a.isTerminal(a.stderr)
 	r.prog = newProgress(a.stderr, live, f.quiet, a.terminalSize)
 	mode := eff.Config.Permissions.Mode
@@ -160,7 +166,7 @@ func (a *app) newRunner(ctx context.Context, f *runFlags, eff *config.Effective,
 			mode = config.PermissionAsk
 		}
 	}
-	o := harness.Options{Config: eff, Env: a.env, Permission: mode, UserAgent: userAgent(), DemoPace: scripted.DefaultPace, Logger: a.logger()}
+	o := harness.Options{Config: eff, Env: a.env, Permission: mode, UserAgent: userAgent(), DemoPace: scripted.DefaultPace, Logger: slog.New(&remarkHandler{to: r.notes})}
 	if mode == config.PermissionAsk && asks {
 		var approver tool.Approver = newTerminalApprover(r.prog.pause)
 		o.Approver = approver
@@ -171,6 +177,7 @@ func (a *app) newRunner(ctx context.Context, f *runFlags, eff *config.Effective,
 	h, err := harness.Open(ctx, o)
 	if err != nil {
 		r.prog.stop()
+		r.notes.tell(a.stderr, err)
 		return nil, err
 	}
 	r.h = h
@@ -186,6 +193,12 @@ func (r *runner) drive(ctx context.Context, open func(context.Context) (*agent.H
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
+	// A reader that is gone is a failed write, not the end of the process: the tree
+	// must still be settled and stored. Nobody reads the channel. (To ignore the
+	// signal would be inherited by what tools start.)
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
 
 	r.lines = &lineWriter{w: r.app.stdout, failed: func(error) { r.cancel(session.Cause{Kind: session.CauseHook, Reason: "the output cannot be written"}) }}
 	stopObserver := r.h.Agents.Observe(4096, r.prog.observe)
@@ -205,10 +218,77 @@ func (r *runner) drive(ctx context.Context, open func(context.Context) (*agent.H
 		err = r.settle(ctx, signals, start, outcome, with)
 	}
 	// What is queued stays queued: this is the end of the process, not of the work.
+	closed := make(chan struct{})
+	var impatient sync.WaitGroup
+	impatient.Go(func() { r.obey(signals, closed, err) })
 	closeErr := r.h.Close(ctx)
+	close(closed)
+	impatient.Wait()
 	stopObserver()
 	r.prog.stop()
-	return r.report(err, closeErr)
+	err = r.report(err, novel(closeErr, err))
+	r.notes.tell(r.app.stderr, err)
+	return err
+}
+
+// obey lets a second signal end the process while the system is being closed.
+func (r *runner) obey(signals <-chan os.Signal, closed <-chan struct{}, err error) {
+	var end *ending
+	again := errors.As(err, &end) && end.signal != nil
+	for {
+		select {
+		case s := <-signals:
+			if again {
+				os.Exit(exitCodeOf(s))
+			}
+			again = true
+			r.prog.note("offshoot: %v: everything is being closed; once more stops at once", s)
+		case <-closed:
+			return
+		}
+	}
+}
+
+// novel returns what of an error has causes that told does not have: a store that
+// fails does so again when the run is closed, and is worth one line.
+func novel(err, told error) error {
+	if list, ok := err.(interface{ Unwrap() []error }); ok && joined(err.Error(), list.Unwrap()) {
+		var rest []error
+		for _, part := range list.Unwrap() {
+			if part = novel(part, errors.Join(told, errors.Join(rest...))); part != nil {
+				rest = append(rest, part)
+			}
+		}
+		return errors.Join(rest...)
+	}
+	known, causes := map[string]bool{}, map[string]bool{}
+	innermost(told, known)
+	innermost(err, causes)
+	for cause := range causes {
+		if !known[cause] {
+			return err
+		}
+	}
+	return nil
+}
+
+// innermost collects the texts of the causes that an error ends in.
+func innermost(err error, texts map[string]bool) {
+	switch e := err.(type) { //nolint:errorlint // each level is looked at
+	case nil:
+	case interface{ Unwrap() []error }:
+		for _, part := range e.Unwrap() {
+			innermost(part, texts)
+		}
+	case interface{ Unwrap() error }:
+		if inner := e.Unwrap(); inner != nil {
+			innermost(inner, texts)
+			return
+		}
+		texts[err.Error()] = true
+	default:
+		texts[err.Error()] = true
+	}
 }
 
 // errNothing says that a resumed session owes nothing.
