@@ -16,6 +16,7 @@ import (
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/harness/config"
 	"github.com/offshoot-dev/offshoot/llm"
+	"github.com/offshoot-dev/offshoot/llm/anthropic"
 	"github.com/offshoot-dev/offshoot/llm/openai"
 	"github.com/offshoot-dev/offshoot/llm/scripted"
 	"github.com/offshoot-dev/offshoot/prompt"
@@ -176,17 +177,23 @@ func (h *Harness) adapter(r config.Route) (llm.Adapter, error) {
 	if r.Dialect == config.DemoRoute {
 		return scripted.Demo(scripted.DemoOptions{Pace: h.opts.DemoPace}), nil
 	}
-	c := openai.Config{
-		Dialect: r.Dialect, BaseURL: r.BaseURL, HTTPClient: h.opts.HTTPClient, Headers: r.Headers,
-		IdleTimeout: r.IdleTimeout, UserAgent: h.opts.UserAgent,
-	}
+	var keyFunc func() (string, error)
 	if r.KeyEnv != "" {
-		c.APIKeyFunc = func() (string, error) {
+		keyFunc = func() (string, error) {
 			key, _ := r.Key(h.opts.Env)
 			return key, nil
 		}
 	}
-	return openai.New(c)
+	if r.Dialect == config.DialectAnthropic {
+		return anthropic.New(anthropic.Config{
+			BaseURL: r.BaseURL, APIKeyFunc: keyFunc, HTTPClient: h.opts.HTTPClient, Headers: r.Headers,
+			IdleTimeout: r.IdleTimeout, UserAgent: h.opts.UserAgent,
+		})
+	}
+	return openai.New(openai.Config{
+		Dialect: r.Dialect, BaseURL: r.BaseURL, APIKeyFunc: keyFunc, HTTPClient: h.opts.HTTPClient, Headers: r.Headers,
+		IdleTimeout: r.IdleTimeout, UserAgent: h.opts.UserAgent,
+	})
 }
 
 func (h *Harness) openTools(context.Context) error {

@@ -116,7 +116,7 @@ func TestDefaults(t *testing.T) {
 	if diff := cmp.Diff(wantStore, c.Store); diff != "" {
 		t.Error(diff)
 	}
-	if c.Limits.MaxParallelTools != 10 || len(c.Routes) != 7 || c.Routes["deepseek"].Model != "deepseek-v4-flash" {
+	if c.Limits.MaxParallelTools != 10 || len(c.Routes) != len(config.BuiltinRoutes()) || c.Routes["deepseek"].Model != "deepseek-v4-flash" {
 		t.Errorf("unexpected limits or routes: %+v %+v", c.Limits, c.Routes)
 	}
 	if c.Routes["demo"].BaseURL != "" || c.Routes["openai"].IdleTimeout != 5*time.Minute {

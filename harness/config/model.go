@@ -14,7 +14,7 @@ type Choice struct {
 }
 
 // ChooseModel decides the root agent's model. A flag or OFFSHOOT_MODEL comes first, then the default agent's own model, then
-// "model" of the project file, then of the user's. When none is said, the first of openai, deepseek and openrouter whose key
+// "model" of the project file, then of the user's. When none is said, the first of anthropic, openai, deepseek and openrouter whose key
 // is set; and when there is neither a key nor any configuration file, the embedded demo. Every error is an *Error of
 // KindUsage: no model, an unknown route, a route without a model, or an absent key, whose variable is named. Whether the
 // route knows the model id is the endpoint's to say.

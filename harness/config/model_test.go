@@ -27,7 +27,7 @@ func TestChooseModel(t *testing.T) {
 		{name: "own key variable", user: "routes: {openai: {keyEnv: MINE, model: m}}", keys: "MINE", want: "openai:m  # env MINE"},
 		{
 			name: "a user file and no model", user: "version: 1",
-			want: "config: no model: give --model ROUTE:MODEL, set OFFSHOOT_MODEL, write model: ROUTE:MODEL in $HOME/config.yaml, or set one of OPENAI_API_KEY, DEEPSEEK_API_KEY, OPENROUTER_API_KEY",
+			want: "config: no model: give --model ROUTE:MODEL, set OFFSHOOT_MODEL, write model: ROUTE:MODEL in $HOME/config.yaml, or set one of ANTHROPIC_API_KEY, OPENAI_API_KEY, DEEPSEEK_API_KEY, OPENROUTER_API_KEY",
 		},
 		{name: "a project file and no model", project: "version: 1", want: "config: no model: "},
 		{name: "user", user: "model: ollama", keys: all, want: "ollama:qwen3  # user $HOME/config.yaml:1"},
@@ -77,7 +77,7 @@ func TestResolve(t *testing.T) {
 	p := newPlace(t).user("routes: {zeta: {dialect: vllm, baseURL: 'http://z'}, alpha: {dialect: vllm, baseURL: 'http://a'}}")
 	e := p.load()
 	_, err := e.Resolve(config.ModelRef{Route: "nope"}, "agents.x.model", p.o.Env)
-	want := `config: agents.x.model: unknown route "nope"; the routes are openai, deepseek, openrouter, ollama, vllm, llamacpp, demo, alpha, zeta`
+	want := `config: agents.x.model: unknown route "nope"; the routes are anthropic, openai, deepseek, openrouter, ollama, vllm, llamacpp, demo, alpha, zeta`
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v", err)
 	}

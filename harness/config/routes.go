@@ -43,6 +43,7 @@ const DemoRoute = "demo"
 // BuiltinRoutes returns the table of built-in routes, in the order in which they are listed. The caller owns the result.
 func BuiltinRoutes() []BuiltinRoute {
 	return []BuiltinRoute{
+		{"anthropic", "anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "claude-sonnet-5-5"},
 		{"openai", "openai", "https://api.openai.com/v1", "OPENAI_API_KEY", "OPENAI_BASE_URL", "gpt-5.4-mini"},
 		{"deepseek", "deepseek", "https://api.deepseek.com", "DEEPSEEK_API_KEY", "DEEPSEEK_BASE_URL", "deepseek-v4-flash"},
 		{"openrouter", "openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "OPENROUTER_BASE_URL", "openai/gpt-5.4-mini"},
@@ -64,8 +65,12 @@ func Dialects() []string {
 	return names
 }
 
+// DialectAnthropic is the dialect of the Anthropic Messages API; the others speak
+// the OpenAI chat completions protocol.
+const DialectAnthropic = "anthropic"
+
 // keyOrder is the order in which a route is chosen by its key alone.
-func keyOrder() []string { return []string{"openai", "deepseek", "openrouter"} }
+func keyOrder() []string { return []string{"anthropic", "openai", "deepseek", "openrouter"} }
 
 func builtinIndex(name string) int {
 	return slices.IndexFunc(BuiltinRoutes(), func(b BuiltinRoute) bool { return b.Name == name })

@@ -47,7 +47,7 @@ func ParseDialect(name string) (Dialect, error) {
 
 func (d Dialect) contentType() string {
 	switch d {
-	case OpenAI, DeepSeek, VLLM:
+	case OpenAI, DeepSeek, VLLM, messagesWire:
 		return "text/event-stream; charset=utf-8"
 	default:
 		return "text/event-stream"
@@ -149,6 +149,8 @@ func (d Dialect) callDelta(call object) object {
 
 func (d Dialect) callIDPrefix() string {
 	switch d {
+	case messagesWire:
+		return "toolu_"
 	case VLLM:
 		return "chatcmpl-tool-"
 	case LlamaCpp:

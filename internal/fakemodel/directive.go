@@ -27,7 +27,7 @@ const (
 //
 //	[[fake:reply TEXT]]          text                     [[fake:think TEXT]]      reasoning
 //	[[fake:tool NAME {JSON}]]    a tool call; arguments that are no JSON object go out as they are
-//	[[fake:next]]                the next answer          [[fake:usage prompt=N cached=N completion=N reasoning=N]]
+//	[[fake:next]]                the next answer          [[fake:usage prompt=N cached=N written=N completion=N reasoning=N]]
 //	[[fake:length TEXT]]         text, cut                [[fake:length-tool NAME {JSON}]]  a tool call cut in half
 //	[[fake:refusal TEXT]]        refusal; without TEXT only the finish reason content_filter
 //	[[fake:big BYTES DELTAS]]    that much text           [[fake:delay 200ms]]     silence
@@ -348,7 +348,7 @@ func parseUsage(text string) (Usage, error) {
 	var usage Usage
 	fields := map[string]*int{
 		"prompt": &usage.Prompt, "cached": &usage.Cached,
-		"completion": &usage.Completion, "reasoning": &usage.Reasoning,
+		"completion": &usage.Completion, "reasoning": &usage.Reasoning, "written": &usage.Written,
 	}
 	for _, word := range strings.Fields(text) {
 		name, value, _ := strings.Cut(word, "=")

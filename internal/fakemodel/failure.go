@@ -95,6 +95,8 @@ func (d Dialect) fault(f Failure) (fault, bool) {
 		own = vllmFault(f)
 	case LlamaCpp:
 		own = llamaCppFault(f)
+	case messagesWire:
+		own = messagesFault(f)
 	case OpenAI:
 	}
 	if own.status == 0 {
@@ -205,6 +207,8 @@ func llamaCppFault(f Failure) fault {
 func (f fault) body(d Dialect, model string) object {
 	message := strings.ReplaceAll(f.message, "{model}", model)
 	switch d {
+	case messagesWire:
+		return object{{"type", "error"}, {"error", object{{"type", f.kind}, {"message", message}}}}
 	case OpenRouter:
 		return object{{"error", object{{"message", message}, {"code", f.status}}}}
 	case VLLM:

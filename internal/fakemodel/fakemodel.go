@@ -1,6 +1,7 @@
 // Package fakemodel is a model endpoint for tests and manual runs: an HTTP server on loopback that speaks the
 // streaming chat-completions wire (POST {base}/chat/completions answered in server-sent events, GET {base}/models)
-// in the dialects of the vendors and servers that matter, and that misbehaves exactly as it is told.
+// in the dialects of the vendors and servers that matter, and Anthropic's Messages wire beside it
+// (POST {base}/messages), and that misbehaves exactly as it is told.
 //
 // What it answers is decided per request by a [Script], which returns a [Reply]: a list of declarative steps, from
 // plain text over interleaved tool calls to a cut connection. A reply that sends content and then ends is closed as
@@ -39,7 +40,8 @@ type Options struct {
 	Dialect Dialect
 	// Script decides every answer; nil means Directives(Echo).
 	Script Script
-	// Key, when not empty, must be presented as a bearer token; anything else is answered as [Unauthorized].
+	// Key, when not empty, must be presented as a bearer token, or on the Messages wire as x-api-key; anything else is
+	// answered as [Unauthorized].
 	Key string
 	// Models is what GET /models lists. When not empty, a request for any other model is answered as [UnknownModel];
 	// when empty, every model is served and one is listed, "fake-model".
@@ -71,6 +73,7 @@ type Server struct {
 	requests []Request
 	attempts map[[32]byte]int
 	thoughts map[string]string // the reasoning that preceded each generated tool call id (core M24)
+	cached   map[string]bool   // the prefixes of Messages requests that are in the prompt cache
 	gates    map[string]chan struct{}
 	inFlight int
 	maxIn    int
@@ -105,6 +108,7 @@ func Open(opts Options) (*Server, error) {
 		script:   opts.Script,
 		attempts: map[[32]byte]int{},
 		thoughts: map[string]string{},
+		cached:   map[string]bool{},
 		gates:    map[string]chan struct{}{},
 		changed:  make(chan struct{}),
 	}
@@ -145,6 +149,7 @@ func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	for _, base := range []string{"", "/v1"} {
 		mux.HandleFunc("POST "+base+"/chat/completions", s.serveChat)
+		mux.HandleFunc("POST "+base+"/messages", s.serveMessages)
 		mux.HandleFunc("GET "+base+"/models", s.serveModels)
 	}
 	return mux
@@ -153,8 +158,8 @@ func (s *Server) routes() http.Handler {
 // URL returns the API's base, http://host:port/v1, without a trailing slash.
 func (s *Server) URL() string { return s.url + "/v1" }
 
-// Origin returns http://host:port, for clients that append the version themselves (OLLAMA_HOST). The API answers
-// there without /v1 too.
+// Origin returns http://host:port, for clients that append the version themselves (OLLAMA_HOST, ANTHROPIC_BASE_URL).
+// The API answers there without /v1 too.
 func (s *Server) Origin() string { return s.url }
 
 // Close stops listening, cuts every connection, ends every stall and returns when no goroutine of the server runs.

@@ -26,11 +26,17 @@ func (r repeat) play(st *stream) error {
 
 func (t Text) play(st *stream) error {
 	st.outBytes += len(t)
+	if st.m != nil {
+		return st.m.text(string(t))
+	}
 	return st.delta(st.d.textDelta(string(t)))
 }
 
 func (r Reasoning) play(st *stream) error {
 	st.thought.WriteString(string(r))
+	if st.m != nil {
+		return st.m.thinking(string(r))
+	}
 	if st.reasoningField == "" {
 		return st.begin()
 	}
@@ -40,12 +46,18 @@ func (r Reasoning) play(st *stream) error {
 func (r Refusal) play(st *stream) error {
 	st.refused = true
 	st.outBytes += len(r)
+	if st.m != nil {
+		return st.m.text(string(r))
+	}
 	return st.delta(st.d.refusalDelta(string(r)))
 }
 
 func (c ToolCall) play(st *stream) error { return parallel{c}.play(st) }
 
 func (p parallel) play(st *stream) error {
+	if st.m != nil {
+		return st.m.calls(p)
+	}
 	first := st.calls
 	queues := make([][]string, len(p))
 	for i, call := range p {
@@ -87,6 +99,9 @@ func (p parallel) play(st *stream) error {
 
 func (f Finish) play(st *stream) error {
 	st.finished = true
+	if st.m != nil {
+		return st.m.finish(f)
+	}
 	if f == "" {
 		return st.begin()
 	}
@@ -121,6 +136,9 @@ func (f Fragment) play(st *stream) error {
 }
 
 func (Done) play(st *stream) error {
+	if st.m != nil {
+		return st.m.done()
+	}
 	if err := st.write([]byte(doneEvent)); err != nil {
 		return err
 	}
@@ -180,6 +198,9 @@ func (e ErrorChunk) play(st *stream) error {
 	if err := st.open(); err != nil {
 		return err
 	}
+	if st.m != nil {
+		return st.m.fail(e)
+	}
 	if err := st.event(st.d.errorChunk(st.envelope(), e)); err != nil {
 		return err
 	}
@@ -193,7 +214,7 @@ func (e ErrorChunk) play(st *stream) error {
 func (st *stream) plain(code int, header map[string]string, body string) error {
 	h := st.w.Header()
 	h.Set("Content-Type", "application/json")
-	h.Set("X-Request-Id", st.requestID())
+	h.Set(st.d.requestIDHeader(), st.requestID())
 	for name, value := range header {
 		h.Set(name, value)
 	}

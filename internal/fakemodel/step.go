@@ -63,6 +63,8 @@ type Usage struct {
 	Completion int
 	// Reasoning is how much of Completion was reasoning.
 	Reasoning int
+	// Written is how much of Prompt was written to the vendor's cache. Only the Messages wire says so.
+	Written int
 	// Omit makes the answer carry no usage at all.
 	Omit bool
 }

@@ -61,11 +61,12 @@ func (s *Server) serveChat(w http.ResponseWriter, r *http.Request) {
 	if st.reasoningField == "" {
 		st.reasoningField = st.d.reasoningField()
 	}
-	s.conclude(st, st.answer(s.decide(r, req, script)))
+	s.conclude(st, st.answer(s.decide(r, st, script)))
 }
 
 // decide returns the reply to a request: the server's own refusal, or else what the script says.
-func (s *Server) decide(r *http.Request, req Request, script Script) Reply {
+func (s *Server) decide(r *http.Request, st *stream, script Script) Reply {
+	req := st.req
 	var tooLarge *http.MaxBytesError
 	switch {
 	case !s.authorized(r):
@@ -73,22 +74,27 @@ func (s *Server) decide(r *http.Request, req Request, script Script) Reply {
 	case errors.As(req.Err, &tooLarge):
 		return Reply{TooLarge}
 	case req.Err != nil:
-		return Reply{refuse(s.opts.Dialect, req.Err.Error())}
+		return Reply{refuse(st.d, req.Err.Error())}
 	case len(s.opts.Models) > 0 && !slices.Contains(s.opts.Models, req.Model):
 		return Reply{UnknownModel}
 	case !req.Stream:
-		return Reply{refuse(s.opts.Dialect, "fakemodel: only stream: true is served")}
+		return Reply{refuse(st.d, "fakemodel: only stream: true is served")}
 	}
 	if !s.opts.Lenient {
-		if err := s.check(req); err != nil {
-			return Reply{refuse(s.opts.Dialect, err.Error())}
+		check := s.check
+		if st.m != nil {
+			check = func(Request) error { return st.m.check() }
+		}
+		if err := check(req); err != nil {
+			return Reply{refuse(st.d, err.Error())}
 		}
 	}
 	return script(req)
 }
 
 func (s *Server) authorized(r *http.Request) bool {
-	return s.opts.Key == "" || r.Header.Get("Authorization") == "Bearer "+s.opts.Key
+	return s.opts.Key == "" || r.Header.Get("Authorization") == "Bearer "+s.opts.Key ||
+		strings.HasSuffix(r.URL.Path, "/messages") && r.Header.Get("X-Api-Key") == s.opts.Key
 }
 
 // conclude turns the way a reply ended into the way the HTTP exchange ends.
@@ -117,6 +123,7 @@ type stream struct {
 	w   http.ResponseWriter
 	rc  *http.ResponseController
 
+	m              *messages // set where the answer goes out on the Messages wire
 	reasoningField string
 	fragment       int
 
@@ -133,6 +140,9 @@ type stream struct {
 
 // answer plays a reply and closes it as the dialect does.
 func (st *stream) answer(reply Reply) error {
+	if st.m != nil {
+		st.usage = findUsage(reply) // it goes out before the first content
+	}
 	if err := steps(reply).play(st); err != nil {
 		return err
 	}
@@ -171,7 +181,7 @@ func (st *stream) open() error {
 	h := st.w.Header()
 	h.Set("Content-Type", st.d.contentType())
 	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Request-Id", st.requestID())
+	h.Set(st.d.requestIDHeader(), st.requestID())
 	st.w.WriteHeader(http.StatusOK)
 	return st.flush()
 }
@@ -182,6 +192,9 @@ func (st *stream) begin() error {
 		return err
 	}
 	st.begun = true
+	if st.m != nil {
+		return st.m.begin()
+	}
 	if comment, ok := st.d.openingComment(); ok {
 		if err := st.play(Comment(comment)); err != nil {
 			return err
@@ -227,7 +240,7 @@ func (st *stream) event(body object) error {
 
 // sendUsage sends the usage in a chunk of its own, if it is wanted and still missing.
 func (st *stream) sendUsage() error {
-	if !st.wantsUsage() || st.usageSent {
+	if st.m != nil || !st.wantsUsage() || st.usageSent {
 		return nil
 	}
 	st.usageSent = true

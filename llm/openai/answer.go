@@ -1,12 +1,9 @@
 package openai
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 
@@ -15,6 +12,7 @@ import (
 	"github.com/openai/openai-go/v3/packages/ssestream"
 
 	"github.com/offshoot-dev/offshoot/llm"
+	"github.com/offshoot-dev/offshoot/llm/internal/wire"
 	"github.com/offshoot-dev/offshoot/message"
 )
 
@@ -57,51 +55,39 @@ func (a *answer) finish(f *llm.Finish) { a.send(llm.Chunk{Kind: llm.ChunkFinish,
 // read passes on the whole stream. It returns its finish, an error when it broke,
 // or neither when the consumer stopped. A stream that ends before its last event
 // is io.ErrUnexpectedEOF, however properly the connection was closed.
-func (a *answer) read(res *http.Response, body *streamBody) (*llm.Finish, error) {
+func (a *answer) read(res *http.Response, body *wire.Body) (*llm.Finish, error) {
 	events := ssestream.NewDecoder(res)
 	for events.Next() {
 		event := events.Event()
 		data := bytes.TrimSpace(event.Data)
 		if string(data) == "[DONE]" {
-			body.done = true
+			body.Complete()
 			return a.complete(), nil
 		}
 		if err := a.event(event.Type, data); err != nil {
-			// The tail is read only when nothing else is left, so an event that comes
-			// after it is the one that the peer did not finish.
-			if body.torn && body.tail == "" && llm.CodeOf(err) == llm.CodeMalformedResponse {
-				return nil, io.ErrUnexpectedEOF
-			}
-			return nil, err
+			return nil, body.Judge(err)
 		}
 		if a.stopped {
 			return nil, nil
 		}
 	}
-	switch err := events.Err(); {
-	case errors.Is(err, bufio.ErrTooLong):
-		return nil, fail(llm.CodeMalformedResponse, "the server sent a line that is too long")
-	case err != nil:
-		return nil, err
-	default:
-		return nil, io.ErrUnexpectedEOF
-	}
+	return nil, body.Ended(events.Err())
 }
 
 func (a *answer) event(typ string, data []byte) error {
 	if typ == "error" {
-		return streamFailure(data)
+		return wire.StreamFailure(data)
 	}
 	var chunk openai.ChatCompletionChunk
 	if len(data) == 0 || data[0] != '{' {
-		return fail(llm.CodeMalformedResponse, fmt.Sprintf("the server sent an event that is no chunk: %s", data))
+		return wire.Fail(llm.CodeMalformedResponse, fmt.Sprintf("the server sent an event that is no chunk: %s", data))
 	}
 	if err := json.Unmarshal(data, &chunk); err != nil {
-		return fail(llm.CodeMalformedResponse, fmt.Sprintf("the server sent an event that is not JSON: %s", data))
+		return wire.Fail(llm.CodeMalformedResponse, fmt.Sprintf("the server sent an event that is not JSON: %s", data))
 	}
 	extra := chunk.JSON.ExtraFields
 	if present(extra["error"]) || (chunk.Object == "error" && present(extra["message"])) {
-		return streamFailure(data)
+		return wire.StreamFailure(data)
 	}
 	if a.id == "" {
 		a.id = chunk.ID
@@ -245,17 +231,8 @@ func (a *answer) ending() *llm.Finish {
 			return &llm.Finish{Kind: llm.FinishStop}
 		}
 	default:
-		return llm.Failed(message.Failure{Code: reasonCode(a.reason), Message: fmt.Sprintf("the model stopped for the reason %q", a.reason)})
+		return llm.Failed(message.Failure{Code: wire.ReasonCode(a.reason), Message: fmt.Sprintf("the model stopped for the reason %q", a.reason)})
 	}
-}
-
-// reasonCode is the upper-case form of a finish reason (core M26), or UNKNOWN for
-// what is no word at all.
-func reasonCode(reason string) string {
-	if len(reason) > 64 || strings.Trim(strings.ToLower(reason), "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
-		return llm.CodeUnknown
-	}
-	return strings.ToUpper(reason)
 }
 
 // mapUsage makes the counters disjoint: prompt_tokens includes what came from the

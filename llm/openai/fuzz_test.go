@@ -62,7 +62,10 @@ func BenchmarkStream(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		for range a.Stream(b.Context(), ask("hi")) {
+		for _, err := range a.Stream(b.Context(), ask("hi")) {
+			if err != nil {
+				b.Fatal(err)
+			}
 		}
 	}
 }

@@ -54,7 +54,10 @@ func TestCancel(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
 				if by == "consumer" {
-					for c := range a.Stream(ctx, ask("hi")) {
+					for c, err := range a.Stream(ctx, ask("hi")) {
+						if err != nil {
+							t.Errorf("error %v", err)
+						}
 						if c.Kind == llm.ChunkTextDelta {
 							break
 						}
@@ -182,7 +185,10 @@ func TestIdleTimeoutMeasuresTheGap(t *testing.T) {
 				write(t, w, stop("stop")+done)
 			})
 			var last llm.Chunk
-			for c := range a.Stream(t.Context(), ask("hi")) {
+			for c, err := range a.Stream(t.Context(), ask("hi")) {
+				if err != nil {
+					t.Errorf("error %v", err)
+				}
 				<-time.After(time.Hour)
 				last = c
 			}

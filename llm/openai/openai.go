@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -23,6 +22,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 
 	"github.com/offshoot-dev/offshoot/llm"
+	"github.com/offshoot-dev/offshoot/llm/internal/wire"
 )
 
 // DefaultIdleTimeout bounds the wait for the response and each gap within it
@@ -59,13 +59,11 @@ type Config struct {
 
 // Adapter is an llm.Adapter for one endpoint. It is safe for concurrent use.
 type Adapter struct {
-	config  Config
-	dialect dialect
-	base    *url.URL
-	service openai.ChatCompletionService
-	client  *http.Client
-	// secrets are what must not appear in an error text, beside the key.
-	secrets []string
+	config   Config
+	dialect  dialect
+	endpoint *wire.Endpoint
+	service  openai.ChatCompletionService
+	client   *http.Client
 }
 
 // New returns an adapter. It touches neither the network nor the environment, and
@@ -79,15 +77,9 @@ func New(config Config) (*Adapter, error) {
 	if config.BaseURL == "" {
 		config.BaseURL = row.baseURL
 	}
-	base, err := url.Parse(config.BaseURL)
-	switch {
-	case err != nil:
-		// The error of url.Parse repeats the URL, which may hold a secret.
-		return nil, fmt.Errorf("new openai adapter: dialect %s: the base URL cannot be parsed", row.name)
-	case base.User != nil:
-		return nil, fmt.Errorf("new openai adapter: dialect %s: the base URL must not carry credentials", row.name)
-	case (base.Scheme != "http" && base.Scheme != "https") || base.Host == "":
-		return nil, fmt.Errorf("new openai adapter: dialect %s: the base URL must be http(s)://host[/path]", row.name)
+	base, err := wire.ParseBase(config.BaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("new openai adapter: dialect %s: %w", row.name, err)
 	}
 	if config.IdleTimeout == 0 {
 		config.IdleTimeout = DefaultIdleTimeout
@@ -98,9 +90,13 @@ func New(config Config) (*Adapter, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	a := &Adapter{config: config, dialect: row, base: base, client: config.HTTPClient}
+	a := &Adapter{
+		config: config, dialect: row, client: config.HTTPClient,
+		endpoint: &wire.Endpoint{Name: row.name, Host: base.Host, Idle: config.IdleTimeout, Now: config.Now},
+	}
+	a.endpoint.AddHeaderSecrets(config.Headers)
 	if a.client == nil {
-		a.client = &http.Client{Transport: ownTransport()}
+		a.client = &http.Client{Transport: wire.OwnTransport()}
 	}
 	options := []option.RequestOption{
 		option.WithBaseURL(config.BaseURL),
@@ -110,31 +106,11 @@ func New(config Config) (*Adapter, error) {
 	}
 	for name, value := range config.Headers {
 		options = append(options, option.WithHeader(name, value))
-		if secretHeader(name) {
-			a.secrets = append(a.secrets, value, strings.TrimPrefix(value, "Bearer "))
-		}
 	}
 	// The service is built directly: NewClient would take keys and headers from
 	// OPENAI_* variables and send them to whichever vendor this is.
 	a.service = openai.NewChatCompletionService(options...)
 	return a, nil
-}
-
-func ownTransport() http.RoundTripper {
-	if t, ok := http.DefaultTransport.(*http.Transport); ok {
-		return t.Clone()
-	}
-	return &http.Transport{Proxy: http.ProxyFromEnvironment}
-}
-
-func secretHeader(name string) bool {
-	name = strings.ToLower(name)
-	for _, word := range []string{"auth", "key", "token", "secret", "cookie"} {
-		if strings.Contains(name, word) {
-			return true
-		}
-	}
-	return false
 }
 
 // CloseIdleConnections closes the connections that are kept for later calls. It
@@ -164,83 +140,40 @@ func (a *Adapter) Stream(ctx context.Context, req *llm.Request) iter.Seq2[llm.Ch
 // or nil when the consumer stopped. The connection is released by then, so that a
 // consumer that has seen the finish knows the network to be done (core M15).
 func (a *Adapter) call(ctx context.Context, req *llm.Request, out *answer) *llm.Finish {
-	key, err := a.key()
+	required := a.dialect.keyRequired && !wire.HasHeader(a.config.Headers, "Authorization")
+	key, err := a.endpoint.Key(a.config.APIKey, a.config.APIKeyFunc, required)
 	if err != nil {
-		return llm.Failed(a.failureOf(err, key))
+		return llm.Failed(a.endpoint.Failure(err, key))
 	}
 	params, err := encodeRequest(&a.dialect, req)
 	if err != nil {
-		return llm.Failed(a.failureOf(err, key))
+		return llm.Failed(a.endpoint.Failure(err, key))
 	}
-	c := &exchange{adapter: a}
-	defer c.close()
-	options := []option.RequestOption{option.WithMiddleware(c.roundTrip)}
+	c := &wire.Exchange{Endpoint: a.endpoint}
+	defer c.Close()
+	options := []option.RequestOption{option.WithMiddleware(c.RoundTrip)}
 	if key != "" {
 		options = append(options, option.WithAPIKey(key))
 	}
-	// The SDK's own stream object stays unused; it shares c.body, which is closed.
+	// The SDK's own stream object stays unused; it shares c.Body, which is closed.
 	if err := a.service.NewStreaming(ctx, *params, options...).Err(); err != nil {
-		return a.ending(ctx, c, err, key)
+		return c.Ending(ctx, err, key)
 	}
-	if c.body == nil {
-		return a.ending(ctx, c, errors.New("no response"), key)
+	if c.Body == nil {
+		return c.Ending(ctx, errors.New("no response"), key)
 	}
-	fin, err := out.read(c.res, c.body)
+	fin, err := out.read(c.Response, c.Body)
 	switch {
 	case out.stopped:
 		return nil
 	case err != nil:
-		return a.ending(ctx, c, err, key)
+		return c.Ending(ctx, err, key)
 	case fin.Failure != nil:
-		f := a.failureOf(&llm.Error{Failure: *fin.Failure}, key)
-		f.RequestID = c.requestID
+		f := a.endpoint.Failure(&llm.Error{Failure: *fin.Failure}, key)
+		f.RequestID = c.RequestID
 		fin.Failure = &f
 	}
 	return fin
-}
-
-// ending is the finish for an error of the exchange.
-func (a *Adapter) ending(ctx context.Context, c *exchange, err error, key string) *llm.Finish {
-	if ctx.Err() != nil {
-		return llm.Aborted(ctx)
-	}
-	f := a.failureOf(c.explain(err), key)
-	if f.RequestID == "" {
-		f.RequestID = c.requestID
-	}
-	return llm.Failed(f)
-}
-
-// key asks for the key and checks it before anything goes out (core M28).
-func (a *Adapter) key() (string, error) {
-	key := a.config.APIKey
-	if a.config.APIKeyFunc != nil {
-		var err error
-		if key, err = a.config.APIKeyFunc(); err != nil {
-			return "", fail(llm.CodeMissingCredential, fmt.Sprintf("no API key: %v", err))
-		}
-	}
-	if key == "" {
-		if a.dialect.keyRequired && !a.hasAuthorization() {
-			return "", fail(llm.CodeMissingCredential, fmt.Sprintf("no API key is configured for %s", a.base.Host))
-		}
-		return "", nil
-	}
-	for i := range len(key) {
-		if key[i] <= ' ' || key[i] > '~' {
-			return key, fail(llm.CodeInvalidCredential, "the API key contains white space or other characters that no key has")
-		}
-	}
-	return key, nil
-}
-
-func (a *Adapter) hasAuthorization() bool {
-	for name := range a.config.Headers {
-		if strings.EqualFold(name, "Authorization") {
-			return true
-		}
-	}
-	return false
 }
 
 var _ llm.Adapter = (*Adapter)(nil)

@@ -11,6 +11,7 @@ import (
 	"github.com/openai/openai-go/v3/shared/constant"
 
 	"github.com/offshoot-dev/offshoot/llm"
+	"github.com/offshoot-dev/offshoot/llm/internal/wire"
 	"github.com/offshoot-dev/offshoot/message"
 )
 
@@ -30,7 +31,7 @@ func encodeRequest(d *dialect, req *llm.Request) (*openai.ChatCompletionNewParam
 	for i := range req.Messages {
 		mapped, err := d.encodeMessage(&req.Messages[i])
 		if err != nil {
-			return nil, fail(llm.CodeInvalidRequest, fmt.Sprintf("message %d: %v", i, err))
+			return nil, wire.Fail(llm.CodeInvalidRequest, fmt.Sprintf("message %d: %v", i, err))
 		}
 		p.Messages = append(p.Messages, mapped...)
 	}
@@ -75,7 +76,7 @@ func encodeTool(spec llm.ToolSpec) (*openai.ChatCompletionFunctionToolParam, err
 		schema = json.RawMessage(`{"type":"object","properties":{}}`)
 	}
 	if !json.Valid(schema) {
-		return nil, fail(llm.CodeInvalidRequest, fmt.Sprintf("tool %q: its parameters are not JSON", spec.Name))
+		return nil, wire.Fail(llm.CodeInvalidRequest, fmt.Sprintf("tool %q: its parameters are not JSON", spec.Name))
 	}
 	var tool functionTool
 	tool.Type = "function"
@@ -99,7 +100,7 @@ type functionTool struct {
 
 func (d *dialect) encodeMessage(m *message.Message) ([]openai.ChatCompletionMessageParamUnion, error) {
 	if image := findImage(m.Content); image != nil {
-		return nil, fmt.Errorf("image attachment %s cannot be sent: this adapter takes text only", shorten(string(image.Raw), 80))
+		return nil, fmt.Errorf("image attachment %s cannot be sent: this adapter takes text only", wire.Shorten(string(image.Raw), 80))
 	}
 	if m.Role == message.RoleAssistant {
 		return d.encodeAssistant(m), nil

@@ -1,76 +1,18 @@
-package openai
+package wire
 
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
-	"net"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/message"
 )
-
-// messageLimit bounds a failure's text in bytes.
-const messageLimit = 500
-
-func fail(code, text string) *llm.Error {
-	return &llm.Error{Failure: message.Failure{Code: code, Message: text}}
-}
-
-// failureOf is the one place where failures become visible: one line that begins
-// with the dialect, short, and free of secrets. It shortens last, so that a secret
-// is never cut before it is found.
-func (a *Adapter) failureOf(err error, key string) message.Failure {
-	f := llm.FailureOf(err)
-	text := f.Message
-	for _, secret := range append([]string{key}, a.secrets...) {
-		// Shorter values occur by chance and protect nothing.
-		if len(secret) >= 4 {
-			text = strings.ReplaceAll(text, secret, "[redacted]")
-		}
-	}
-	f.Message = shorten(a.dialect.name+": "+text, messageLimit)
-	return f
-}
-
-// shorten makes text one line of at most limit bytes.
-func shorten(text string, limit int) string {
-	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "\uFFFD")), " ")
-	if len(text) <= limit {
-		return text
-	}
-	cut := limit
-	for cut > 0 && !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut] + "…"
-}
-
-// networkReason is the innermost useful text of a network error. The URL that the
-// HTTP client puts before it is left out.
-func networkReason(err error) string {
-	var withURL *url.Error
-	if errors.As(err, &withURL) {
-		err = withURL.Err
-	}
-	var dns *net.DNSError
-	if errors.As(err, &dns) {
-		return dns.Err
-	}
-	var op *net.OpError
-	if errors.As(err, &op) && op.Err != nil {
-		return op.Err.Error()
-	}
-	return err.Error()
-}
 
 // vendorError is what the several vendors say when they fail.
 type vendorError struct {
@@ -152,8 +94,8 @@ func mustField(data []byte, name string) json.RawMessage {
 }
 
 // refusal turns a response that is no stream into an error (core M28).
-func (a *Adapter) refusal(res *http.Response, data []byte) error {
-	host := a.base.Host
+func (e *Endpoint) refusal(res *http.Response, data []byte) error {
+	host := e.Host
 	status := strings.TrimSpace(fmt.Sprintf("HTTP %d %s", res.StatusCode, http.StatusText(res.StatusCode)))
 	v, ok := parseVendorError(data)
 	f := message.Failure{RequestID: requestID(res.Header)}
@@ -170,7 +112,7 @@ func (a *Adapter) refusal(res *http.Response, data []byte) error {
 	}
 	f.Status = res.StatusCode
 	f.Code = statusCode(res.StatusCode, v)
-	f.RetryAfterMS = retryAfter(res.Header, a.config.Now())
+	f.RetryAfterMS = retryAfter(res.Header, e.Now())
 	switch {
 	case ok:
 		f.Message = fmt.Sprintf("%s answered %s: %s", host, status, v.message)
@@ -223,14 +165,18 @@ func midStreamCode(v vendorError) string {
 		return llm.CodeContextWindow
 	case containsAny(v.kind, "authentication", "invalid_api_key", "permission"):
 		return llm.CodeAuth
-	case containsAny(v.kind, "invalid_request", "badrequest", "bad_request"):
+	case containsAny(v.kind, "invalid_request", "badrequest", "bad_request", "request_too_large"):
 		return llm.CodeInvalidRequest
+	case containsAny(v.kind, "not_found"):
+		return "HTTP_404"
 	default:
 		return llm.CodeServer
 	}
 }
 
-func streamFailure(data []byte) error {
+// StreamFailure turns an error object that arrived within the stream into an error
+// with a code.
+func StreamFailure(data []byte) error {
 	v, ok := parseVendorError(data)
 	if !ok {
 		v.message = string(data)
@@ -247,11 +193,11 @@ func streamFailure(data []byte) error {
 // word alone is enough.
 func (v vendorError) saysQuota() bool {
 	text := strings.ToLower(v.message)
-	if containsAny(v.kind, "insufficient_quota", "billing_hard_limit", "insufficient_balance", "insufficient_credits") {
+	if containsAny(v.kind, "insufficient_quota", "billing_hard_limit", "billing_error", "insufficient_balance", "insufficient_credits") {
 		return true
 	}
 	if containsAny(text, "insufficient balance", "insufficient credit", "insufficient funds", "out of credits", "more credits", "credit balance",
-		"exceeded your current quota", "billing hard limit") {
+		"exceeded your current quota", "billing hard limit", "api usage limits", "spend limit") {
 		return true
 	}
 	return strings.Contains(text, "quota") && !containsAny(text, "per minute", "per second", "rate limit")
