@@ -229,7 +229,7 @@ func (r *Registry) open(ctx context.Context, id ID) (_ *Session, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
-	s, err := r.rebuild(rec, events)
+	s, err := r.rebuild(rec, events, false)
 	if err != nil {
 		return nil, err
 	}
@@ -245,15 +245,19 @@ func (r *Registry) open(ctx context.Context, id ID) (_ *Session, err error) {
 }
 
 // rebuild replays a stored log into a session.
-func (r *Registry) rebuild(rec Record, events iter.Seq2[Event, error]) (*Session, error) {
-	s := &Session{reg: r, root: rec.Meta.Root, header: rec.Header}
+// With checking set the session keeps what the rules need and nothing else: not
+// the events, not the messages.
+func (r *Registry) rebuild(rec Record, events iter.Seq2[Event, error], checking bool) (*Session, error) {
+	s := &Session{reg: r, root: rec.Meta.Root, header: rec.Header, checking: checking}
 	if rec.Header.Version != FormatVersion {
 		return nil, versionError(rec.Header.ID, rec.Header.Version)
 	}
-	if r.cfg.NewCells != nil {
-		s.cells = r.cfg.NewCells(&s.header)
+	if !checking {
+		if r.cfg.NewCells != nil {
+			s.cells = r.cfg.NewCells(&s.header)
+		}
+		s.events = make([]Event, 0, rec.Head+8)
 	}
-	s.events = make([]Event, 0, rec.Head+8)
 	s.g.replay = true
 	defer func() { s.g.replay = false }()
 	for e, err := range events {

@@ -117,9 +117,10 @@ type Report struct {
 
 // Verify replays a stored log through every rule that appends obey and returns
 // the first fault: a *CorruptError, *UnsupportedError or *InvariantError. It
-// needs no store and changes nothing.
+// needs no store, changes nothing, and keeps neither events nor messages: its
+// memory grows with the number of surface events, not with their size.
 func (r *Registry) Verify(rec Record, events iter.Seq2[Event, error]) (Report, error) {
-	s, err := r.rebuild(rec, events)
+	s, err := r.rebuild(rec, events, true)
 	if err != nil {
 		return Report{}, err
 	}
@@ -141,7 +142,7 @@ func (r *Registry) Verify(rec Record, events iter.Seq2[Event, error]) (Report, e
 // Restore rebuilds a session from a stored log for reading only: it is neither
 // live nor appendable, nothing is repaired, and no ownership is taken.
 func (r *Registry) Restore(rec Record, events iter.Seq2[Event, error]) (*Session, error) {
-	s, err := r.rebuild(rec, events)
+	s, err := r.rebuild(rec, events, false)
 	if err != nil {
 		return nil, err
 	}

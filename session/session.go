@@ -25,6 +25,8 @@ type Session struct {
 	// firstLive is the length of the log when this process constructed it (core
 	// S24): on a resume that is the whole stored log.
 	firstLive int64
+	// checking marks a log that is only held against the rules (see Registry.Verify).
+	checking bool
 
 	mu sync.Mutex // guards following
 

@@ -65,6 +65,34 @@ func (s *surface) checkReplace(e *Event) (rule, msg string) {
 	return "", ""
 }
 
+// trace is apply without the messages: a node keeps only what a later
+// replacement is checked against.
+func (s *surface) trace(e *Event) {
+	n := node{seq: e.Seq, typ: e.Type}
+	switch p := e.payload.(type) {
+	case *ToolResult:
+		n.msg = &message.Message{
+			Source:  message.Source{CallID: p.Message.Source.CallID},
+			Content: []message.Block{{IsError: p.Message.Content[0].IsError}},
+		}
+	case *UserMessage, *AssistantMessage:
+	default:
+		return
+	}
+	s.place(e, n)
+}
+
+// place appends a node or puts it where it replaces others.
+func (s *surface) place(e *Event, n node) {
+	if e.Op.Kind == OpAppend {
+		s.nodes = append(s.nodes, n)
+		return
+	}
+	start, end := s.position(e.Op.Start), s.position(e.Op.End)
+	nodes := make([]node, 0, len(s.nodes)-(end-start))
+	s.nodes = append(append(append(nodes, s.nodes[:start]...), n), s.nodes[end+1:]...)
+}
+
 // apply puts a checked surface event in its place.
 func (s *surface) apply(e *Event) {
 	n := node{seq: e.Seq, typ: e.Type}
@@ -80,22 +108,19 @@ func (s *surface) apply(e *Event) {
 	default:
 		return
 	}
+	s.place(e, n)
 	if e.Op.Kind == OpAppend {
-		s.nodes = append(s.nodes, n)
 		if n.msg != nil {
 			s.msgs = append(s.msgs, *n.msg)
 		}
 		return
 	}
-	start, end := s.position(e.Op.Start), s.position(e.Op.End)
-	nodes := make([]node, 0, len(s.nodes)-(end-start))
-	nodes = append(append(append(nodes, s.nodes[:start]...), n), s.nodes[end+1:]...)
-	msgs := make([]message.Message, 0, len(nodes))
-	for i := range nodes {
-		if nodes[i].msg != nil {
-			msgs = append(msgs, *nodes[i].msg)
+	msgs := make([]message.Message, 0, len(s.nodes))
+	for i := range s.nodes {
+		if s.nodes[i].msg != nil {
+			msgs = append(msgs, *s.nodes[i].msg)
 		}
 	}
-	s.nodes, s.msgs = nodes, msgs
+	s.msgs = msgs
 	s.gen++
 }
