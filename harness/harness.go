@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"sort"
+	"sync"
 	"time"
 
 	"github.com/offshoot-dev/offshoot/agent"
@@ -19,6 +20,7 @@ import (
 	"github.com/offshoot-dev/offshoot/llm/anthropic"
 	"github.com/offshoot-dev/offshoot/llm/openai"
 	"github.com/offshoot-dev/offshoot/llm/scripted"
+	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/prompt"
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/session/projection"
@@ -70,8 +72,11 @@ type Harness struct {
 	opts  Options
 	names []string       // every tool there is, before any filter
 	plan  []delegation   // the delegation tools
+	local *shell.Local   // the executor of commands, or nil
 	close []func() error // in the order of opening
-	exec  *shell.Slot    // the one shell executor
+
+	closing sync.Once
+	closed  error // the outcome of Close
 }
 
 // Open builds a system. On error nothing is left open. Errors of the
@@ -186,12 +191,12 @@ func (h *Harness) adapter(r config.Route) (llm.Adapter, error) {
 	}
 	if r.Dialect == config.DialectAnthropic {
 		return anthropic.New(anthropic.Config{
-			BaseURL: r.BaseURL, APIKeyFunc: keyFunc, HTTPClient: h.opts.HTTPClient, Headers: r.Headers,
+			BaseURL: r.BaseURL, APIKeyFunc: keyFunc, NoKey: keyFunc == nil, HTTPClient: h.opts.HTTPClient, Headers: r.Headers,
 			IdleTimeout: r.IdleTimeout, UserAgent: h.opts.UserAgent,
 		})
 	}
 	return openai.New(openai.Config{
-		Dialect: r.Dialect, BaseURL: r.BaseURL, APIKeyFunc: keyFunc, HTTPClient: h.opts.HTTPClient, Headers: r.Headers,
+		Dialect: r.Dialect, BaseURL: r.BaseURL, APIKeyFunc: keyFunc, NoKey: keyFunc == nil, HTTPClient: h.opts.HTTPClient, Headers: r.Headers,
 		IdleTimeout: r.IdleTimeout, UserAgent: h.opts.UserAgent,
 	})
 }
@@ -199,17 +204,17 @@ func (h *Harness) adapter(r config.Route) (llm.Adapter, error) {
 func (h *Harness) openTools(context.Context) error {
 	cfg := h.opts.Config.Config
 	h.Tools = tool.New()
-	h.exec = &shell.Slot{}
+	var slot shell.Slot // a composition has at most one shell executor (core T32)
 	var defs []tool.Definition
 	if cfg.Tools.Files.Enabled {
 		defs = append(defs, files.Tools(files.Options{})...)
 	}
 	if cfg.Tools.Shell.Enabled {
-		local := &shell.Local{}
-		if _, err := h.exec.Mount(local); err != nil {
+		h.local = &shell.Local{}
+		if _, err := slot.Mount(h.local); err != nil {
 			return err
 		}
-		more, err := shell.Tools(local, shell.Options{
+		more, err := shell.Tools(slot.Mounted(), shell.Options{
 			DefaultTimeout: min(shell.DefaultTimeout, cfg.Tools.Shell.Timeout), MaxTimeout: cfg.Tools.Shell.Timeout,
 			MaxOutput: cfg.Tools.Shell.MaxOutputBytes,
 		})
@@ -274,7 +279,8 @@ func (h *Harness) openAgents(ctx context.Context) (err error) {
 	}
 	h.Agents.AddHooks(agent.Hooks{PreStep: func(_ context.Context, p *agent.PreStep) error {
 		if l.MaxTurnSteps > 0 && p.Step > int64(l.MaxTurnSteps) {
-			return fmt.Errorf("limit reached: the turn has made %d model calls, the most that limits.maxTurnSteps allows", l.MaxTurnSteps)
+			return &llm.Error{Failure: message.Failure{Code: "LIMIT_REACHED", Message: fmt.Sprintf(
+				"the turn has taken %d steps, the most that limits.maxTurnSteps allows", l.MaxTurnSteps)}}
 		}
 		return nil
 	}})
@@ -303,8 +309,6 @@ func (h *Harness) openDelegation(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	// Runs settle when their agents are gone, so the service is the first to be
-	// told and the last of the two to be waited for: see Close.
 	if _, err := h.Subagents.Register(spawn.New("")); err != nil {
 		return err
 	}
@@ -430,6 +434,15 @@ func sorted[V any](m map[string]V) []string {
 	return names
 }
 
+// Abort kills every command that an agent runs, without any grace: for a program
+// that is told to end at once and will not Close. Nothing else is touched.
+func (h *Harness) Abort() error {
+	if h.local == nil {
+		return nil
+	}
+	return h.local.Abort()
+}
+
 func (h *Harness) onClose(fn func() error) { h.close = append(h.close, fn) }
 
 func (h *Harness) unwind() error {
@@ -441,17 +454,16 @@ func (h *Harness) unwind() error {
 	return errors.Join(errs...)
 }
 
-// Close ends every agent, keeping what waits in their inboxes, waits until the
-// delegations have told their ends, and closes the store. It returns when nothing
-// of the system runs any more.
+// Close refuses new delegations, ends every agent, keeping what waits in their
+// inboxes, waits until the delegations have told their ends, and closes the store.
+// It returns when nothing of the system runs any more; ctx only carries values. It
+// is memoised: every caller waits for the same completion and gets the same error.
 func (h *Harness) Close(ctx context.Context) error {
-	ctx = context.WithoutCancel(ctx)
-	var errs []error
-	if h.Agents != nil {
-		errs = append(errs, h.Agents.Close(ctx))
-	}
-	if h.Subagents != nil {
-		errs = append(errs, h.Subagents.Close(ctx))
-	}
-	return errors.Join(append(errs, h.unwind())...)
+	h.closing.Do(func() {
+		h.Subagents.CloseAdmission()
+		// Runs settle when their agents are gone.
+		err := h.Agents.Close(context.WithoutCancel(ctx))
+		h.closed = errors.Join(err, h.Subagents.Close(context.WithoutCancel(ctx)), h.unwind())
+	})
+	return h.closed
 }

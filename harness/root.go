@@ -9,7 +9,6 @@ import (
 	"github.com/offshoot-dev/offshoot/harness/config"
 	"github.com/offshoot-dev/offshoot/prompt"
 	"github.com/offshoot-dev/offshoot/session"
-	"github.com/offshoot-dev/offshoot/session/projection"
 	"github.com/offshoot-dev/offshoot/tool"
 )
 
@@ -26,7 +25,7 @@ func (h *Harness) NewRoot(ctx context.Context, cwd string, model config.Choice) 
 	})
 }
 
-// ResumeRoot goes on with a stored root session on a model (see LastModel). What
+// ResumeRoot goes on with a stored root session on a model. What
 // waits in its inbox is not woken by that; see agent.Agent.Wake. Errors: ErrNotRoot
 // and those of agent.Registry.Resume.
 func (h *Harness) ResumeRoot(ctx context.Context, id session.ID, model config.Choice) (*agent.Handle, error) {
@@ -67,25 +66,4 @@ func (h *Harness) setupRoot(_ context.Context, a *agent.Agent) error {
 		f.Deny = &def.Tools.Deny
 	}
 	return a.Tools().Restrict(f)
-}
-
-// LastModel returns the route and model of a stored session's last request, or
-// ok false when it never made one.
-func (h *Harness) LastModel(ctx context.Context, id session.ID) (ref config.ModelRef, ok bool, err error) {
-	rec, events, err := h.Store.Inspect(ctx, id)
-	if err != nil {
-		return ref, false, fmt.Errorf("session %s: %w", id, err)
-	}
-	if u, told := projection.UsageOf(rec); told {
-		return config.ModelRef{Route: u.Provider, Model: u.Model}, u.Provider != "", nil
-	}
-	s, err := h.Sessions.Restore(rec, events)
-	if err != nil {
-		return ref, false, err
-	}
-	hdr := s.RequestHeader()
-	if hdr == nil {
-		return ref, false, nil
-	}
-	return config.ModelRef{Route: hdr.Config.Provider, Model: hdr.Config.Model}, true, nil
 }

@@ -17,6 +17,9 @@ var (
 	ErrNotLive = errors.New("session is not live")
 	// ErrOpenTurn: the operation needs a session without an open turn.
 	ErrOpenTurn = errors.New("session has an open turn")
+	// ErrUnknownOutcome: a write failed and the store cannot tell what it holds, so
+	// the events that were to be stored may or may not be. The next write settles it.
+	ErrUnknownOutcome = errors.New("the outcome of the write is unknown")
 	// ErrInUse: a deletion was refused because a live process owns a
 	// session of that tree.
 	ErrInUse = errors.New("session tree is in use by a live process")

@@ -23,6 +23,9 @@ func asError[E error](err error, target *E) bool { return errors.As(err, target)
 // write that somebody else began: a write of one's own is never abandoned, since
 // its outcome would be unknown. After a failure the batch is kept, and the next
 // flush or append tries again (core D4).
+//
+// An error that is ErrUnknownOutcome says that some of the events may be stored, as
+// does the cause of ctx's end; any other, that what Durable does not count is not.
 func (s *Session) Flush(ctx context.Context) error {
 	s.mu.Lock()
 	target := s.g.head
@@ -40,8 +43,12 @@ func (s *Session) flushTo(ctx context.Context, target int64) error {
 			s.mu.Unlock()
 			return nil
 		}
-		if s.lost != nil {
+		// A write that runs decides what is stored, also when the session was lost since.
+		if s.lost != nil && !s.writing {
 			err := s.lost
+			if s.uncertain && !errors.Is(err, ErrUnknownOutcome) {
+				err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+			}
 			s.mu.Unlock()
 			return err
 		}
@@ -81,6 +88,9 @@ func (s *Session) writeLocked(ctx context.Context) error {
 	err := w.run(context.WithoutCancel(ctx))
 
 	s.mu.Lock()
+	if s.writer == nil && w.writer != nil {
+		s.listen(w.writer)
+	}
 	s.durable, s.writer, s.uncertain = w.head, w.writer, w.uncertain
 	lost := false
 	if err != nil {
@@ -88,8 +98,8 @@ func (s *Session) writeLocked(ctx context.Context) error {
 			s.cells.Untake()
 		}
 		var fenced *FencedError
-		if lost = asError(err, &fenced); lost {
-			s.lost = err
+		if asError(err, &fenced) {
+			lost = s.loseLocked(err)
 		}
 		err = fmt.Errorf("session %s: storing events %d to %d: %w", s.header.ID, head, end-1, err)
 	}
@@ -137,7 +147,7 @@ type write struct {
 func (w *write) run(ctx context.Context) (err error) {
 	if w.uncertain {
 		if err := w.settle(ctx); err != nil {
-			return fmt.Errorf("the outcome of an earlier write is unknown: %w", err)
+			return fmt.Errorf("an earlier write: %w: %w", ErrUnknownOutcome, err)
 		}
 		if w.head == w.end {
 			return nil
@@ -159,7 +169,7 @@ func (w *write) run(ctx context.Context) (err error) {
 	}
 	if headErr := w.settle(ctx); headErr != nil {
 		w.uncertain = true
-		return fmt.Errorf("%w (and its outcome is unknown: %w)", err, headErr)
+		return fmt.Errorf("%w (and %w: %w)", err, ErrUnknownOutcome, headErr)
 	}
 	if w.head == w.end {
 		return nil
@@ -275,7 +285,47 @@ func (s *Session) CheckOwner(ctx context.Context) error {
 	if w == nil || err != nil {
 		return err
 	}
-	return w.Check(ctx)
+	err = w.Check(ctx)
+	var fenced *FencedError
+	if asError(err, &fenced) {
+		s.lose(err)
+	}
+	return err
+}
+
+// listen has the store tell when another process takes the session over.
+func (s *Session) listen(w Writer) {
+	n, ok := w.(LossNotifier)
+	if !ok {
+		return
+	}
+	n.OnLost(func() {
+		// Not on the store's own goroutine: a hook may append and so need it.
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.closed {
+			s.losing.Go(func() { s.lose(&FencedError{ID: s.header.ID}) })
+		}
+	})
+}
+
+// lose notes that another process owns the session now, and tells the hooks once:
+// whoever drives the tree cancels it.
+func (s *Session) lose(err error) {
+	s.mu.Lock()
+	news := s.loseLocked(err)
+	s.mu.Unlock()
+	if news {
+		s.reg.hooks.fenced(s)
+	}
+}
+
+func (s *Session) loseLocked(err error) (news bool) {
+	if s.lost != nil {
+		return false
+	}
+	s.lost = err
+	return true
 }
 
 // close ends the log: nothing can be appended any more. It stores what is
@@ -293,6 +343,7 @@ func (s *Session) close(ctx context.Context) error {
 	s.idleLocked()
 	w := s.writer
 	s.mu.Unlock()
+	s.losing.Wait()
 	if w == nil {
 		return err
 	}

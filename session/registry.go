@@ -97,12 +97,8 @@ func (r *Registry) Store() Store { return r.cfg.Store }
 // NewID returns a fresh random id. It sorts by time of creation and is lower
 // case, so that it survives every file system (core S31).
 func NewID() ID {
-	id, err := uuid.NewV7()
-	if err != nil {
-		// The system has no randomness: nothing that follows could be trusted.
-		return ID(uuid.New().String())
-	}
-	return ID(id.String())
+	// Without randomness, the one failure there is, nothing that follows could be trusted.
+	return ID(uuid.Must(uuid.NewV7()).String())
 }
 
 // AddHooks registers hooks and returns a function that removes them.
@@ -234,6 +230,7 @@ func (r *Registry) open(ctx context.Context, id ID) (_ *Session, err error) {
 		return nil, err
 	}
 	s.writer, s.durable = w, s.g.head
+	s.listen(w)
 	if err = s.repair(ctx); err != nil {
 		return nil, err
 	}

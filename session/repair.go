@@ -14,10 +14,14 @@ const (
 	CodeToolOutcomeUnknown = "TOOL_OUTCOME_UNKNOWN"
 )
 
-// The texts that a model reads in their place.
+// The texts that a model reads in their place: after a crash, and after a fault of
+// a process that goes on.
 const (
 	textNotStarted     = "Error: the process stopped before this call was started. Nothing was done; it is safe to call again."
 	textOutcomeUnknown = "Error: the process stopped while this call was running. Its effects may or may not have happened; check before calling again."
+
+	textFaultNotStarted = "Error: an internal fault kept this call from being started. Nothing was done; it is safe to call again."
+	textFaultUnknown    = "Error: an internal fault kept the outcome of this call from being recorded. Its effects may or may not have happened; check before calling again."
 )
 
 // repairDrafts returns what closes a trailing open turn: a result for every call
@@ -28,7 +32,7 @@ func (s *Session) repairDrafts() []Draft {
 	if !s.g.turnOpen {
 		return nil
 	}
-	drafts := s.unanswered()
+	drafts := s.unanswered(textNotStarted, textOutcomeUnknown)
 	if s.g.stepOpen {
 		drafts = append(drafts, Draft{Payload: &StepEnd{Turn: s.g.turn, Step: s.g.step}})
 	}
@@ -36,15 +40,16 @@ func (s *Session) repairDrafts() []Draft {
 }
 
 // Unanswered returns a result for every call of the open step that has none, in
-// model order, as a crash repair would invent it: what a loop appends when its
-// own scheduling failed, so that the next request is legal (core S13).
+// model order, as a crash repair would invent it, except that the text names an
+// internal fault: what a loop in a live process appends when its own scheduling
+// failed, so that the next request is legal (core S13).
 func (s *Session) Unanswered() []Draft {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.unanswered()
+	return s.unanswered(textFaultNotStarted, textFaultUnknown)
 }
 
-func (s *Session) unanswered() []Draft {
+func (s *Session) unanswered(notStarted, outcomeUnknown string) []Draft {
 	if !s.g.stepOpen {
 		return nil
 	}
@@ -54,11 +59,11 @@ func (s *Session) unanswered() []Draft {
 		if contains(s.g.done, id) {
 			continue
 		}
-		code, text := CodeToolNotStarted, textNotStarted
+		code, text := CodeToolNotStarted, notStarted
 		var sources []int64
 		for _, c := range s.g.calls {
 			if c.id == id {
-				code, text, sources = CodeToolOutcomeUnknown, textOutcomeUnknown, []int64{c.seq}
+				code, text, sources = CodeToolOutcomeUnknown, outcomeUnknown, []int64{c.seq}
 			}
 		}
 		drafts = append(drafts, Draft{Sources: sources, Payload: &ToolResult{

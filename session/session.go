@@ -59,6 +59,7 @@ type Session struct {
 	wrote     chan struct{}
 	uncertain bool // the last write's outcome is not known
 	lost      error
+	losing    sync.WaitGroup // tells of a loss that the store found; close joins it
 	timer     *time.Timer
 	armed     bool
 }

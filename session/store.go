@@ -94,6 +94,15 @@ type Writer interface {
 	Close(ctx context.Context) error
 }
 
+// LossNotifier is an optional ability of a Writer: a store that learns by itself,
+// through its heartbeat, that another process took the session over says so. Without
+// it the loss shows at the next Append or Check.
+type LossNotifier interface {
+	// OnLost has fn called once when that happens, or at once if it has happened
+	// already. fn comes from a goroutine of the store and does not block.
+	OnLost(fn func())
+}
+
 // Meta is what a store keeps of a session beside its header.
 type Meta struct {
 	// Root is the id of the tree's root; the session's own id for a root.

@@ -160,6 +160,14 @@ func (s *Service) restLocked() {
 	}
 }
 
+// CloseAdmission refuses new starts from now on. It does not wait, and hooks may
+// call it: the first step of every teardown.
+func (s *Service) CloseAdmission() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+}
+
 // Close refuses new starts and returns when every run has settled and its end
 // was told, or with the cause of ctx's end. It cancels nothing: runs belong to
 // whoever holds them, and children end with the agents that own them.

@@ -3,6 +3,7 @@ package subagent
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -38,33 +39,47 @@ func (s *Service) Start(ctx context.Context, provider string, req Request) (Run,
 		s.done(t)
 		return nil, err
 	}
-	s.bind(t, run)
-	s.announce(t, provider, resolved)
-	return run, nil
+	s.bind(t, run.Run)
+	s.announce(t, provider, resolved, run)
+	return run.Run, nil
 }
 
-// dispatch calls the provider.
-func (s *Service) dispatch(ctx context.Context, p Provider, req *ResolvedRequest) (run Run, err error) {
+// published is a run with what its edges say of it.
+type published struct {
+	Run
+	id    session.ID
+	local bool
+}
+
+// dispatch calls the provider, and asks the run that it returned who it is.
+func (s *Service) dispatch(ctx context.Context, p Provider, req *ResolvedRequest) (run published, err error) {
 	name := req.Descriptor.Descriptor.Provider
 	err = contain(func() (err error) {
-		run, err = p.Start(ctx, req)
+		if run.Run, err = p.Start(ctx, req); err == nil && run.Run != nil {
+			run.id = run.ID()
+			_, run.local = run.Local()
+		}
 		return err
 	})
 	if pe, ok := asError[*panicError](err); ok {
 		s.fault("subagent provider failed", err, "provider", name)
-		return nil, fmt.Errorf("subagent provider %q %w", name, pe)
+		err = fmt.Errorf("subagent provider %q %w", name, pe)
+		if run.Run != nil {
+			// The run was published; nobody else will ever close it.
+			err = errors.Join(err, contain(func() error { return run.Close(context.WithoutCancel(ctx)) }))
+		}
+		return published{}, err
 	}
-	if err == nil && run == nil {
+	if err == nil && run.Run == nil {
 		err = fmt.Errorf("subagent provider %q returned no run", name)
 	}
 	return run, err
 }
 
 // announce tells the start of a run and has its end told.
-func (s *Service) announce(t *ticket, provider string, req *ResolvedRequest) {
+func (s *Service) announce(t *ticket, provider string, req *ResolvedRequest, run published) {
 	hooks := s.listeners()
-	edge := StartEdge{RunID: uuid.NewString(), Provider: provider, ID: t.run.ID(), Parent: t.parent}
-	_, edge.Local = t.run.Local()
+	edge := StartEdge{RunID: uuid.NewString(), Provider: provider, ID: run.id, Local: run.local, Parent: t.parent}
 	if req.Label != nil {
 		edge.Label = *req.Label
 	}

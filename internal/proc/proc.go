@@ -80,10 +80,11 @@ type Process struct {
 	stdin  *os.File
 	stdout *os.File
 
-	closing chan struct{} // closed when Close is first called
-	hurry   chan struct{} // closed when the grace is over
-	done    chan struct{} // closed when the tree has ended and the output is drained
-	closed  chan struct{} // closed when closeErr stands
+	closing   chan struct{} // closed when Close is first called
+	hurry     chan struct{} // closed when the grace is over
+	hurryOnce sync.Once
+	done      chan struct{} // closed when the tree has ended and the output is drained
+	closed    chan struct{} // closed when closeErr stands
 
 	closeOnce sync.Once
 	closeErr  error // before closed is closed
@@ -353,6 +354,13 @@ func (p *Process) Close(ctx context.Context) error {
 	return p.closeErr
 }
 
+// Kill ends the whole tree without any grace, also while a Close is giving it one,
+// and returns when it is gone. The process must still be closed.
+func (p *Process) Kill() error {
+	p.hurryOnce.Do(func() { close(p.hurry) })
+	return p.kill()
+}
+
 func (p *Process) end(ctx context.Context) error {
 	close(p.closing)
 	if p.stdin != nil {
@@ -369,10 +377,11 @@ func (p *Process) end(ctx context.Context) error {
 			case <-p.done:
 			case <-grace.C:
 			case <-ctx.Done():
+			case <-p.hurry:
 			}
 		}
 	}
-	close(p.hurry)
+	p.hurryOnce.Do(func() { close(p.hurry) })
 	err := p.kill()
 	if p.stdout != nil {
 		_ = p.stdout.Close() // whoever read it saw the end already

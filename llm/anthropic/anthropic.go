@@ -49,6 +49,8 @@ type Config struct {
 	// an error text.
 	APIKey     string
 	APIKeyFunc func() (string, error)
+	// NoKey says that the endpoint takes calls without a key.
+	NoKey bool
 	// HTTPClient makes the calls; nil means a client of the adapter's own. It must
 	// not have a Timeout: that would measure whole answers.
 	HTTPClient *http.Client
@@ -146,7 +148,7 @@ func (a *Adapter) Stream(ctx context.Context, req *llm.Request) iter.Seq2[llm.Ch
 // or nil when the consumer stopped. The connection is released by then, so that a
 // consumer that has seen the finish knows the network to be done (core M15).
 func (a *Adapter) call(ctx context.Context, req *llm.Request, out *answer) *llm.Finish {
-	required := !wire.HasHeader(a.config.Headers, "Authorization") && !wire.HasHeader(a.config.Headers, "X-Api-Key")
+	required := !a.config.NoKey && !wire.HasHeader(a.config.Headers, "Authorization") && !wire.HasHeader(a.config.Headers, "X-Api-Key")
 	key, err := a.endpoint.Key(a.config.APIKey, a.config.APIKeyFunc, required)
 	if err != nil {
 		return llm.Failed(a.endpoint.Failure(err, key))

@@ -41,6 +41,9 @@ type Config struct {
 	// error text.
 	APIKey     string
 	APIKeyFunc func() (string, error)
+	// NoKey says that the endpoint takes calls without a key, although the vendor of
+	// the dialect does not.
+	NoKey bool
 	// HTTPClient makes the calls; nil means a client of the adapter's own. It must
 	// not have a Timeout: that would measure whole answers.
 	HTTPClient *http.Client
@@ -140,7 +143,7 @@ func (a *Adapter) Stream(ctx context.Context, req *llm.Request) iter.Seq2[llm.Ch
 // or nil when the consumer stopped. The connection is released by then, so that a
 // consumer that has seen the finish knows the network to be done (core M15).
 func (a *Adapter) call(ctx context.Context, req *llm.Request, out *answer) *llm.Finish {
-	required := a.dialect.keyRequired && !wire.HasHeader(a.config.Headers, "Authorization")
+	required := a.dialect.keyRequired && !a.config.NoKey && !wire.HasHeader(a.config.Headers, "Authorization")
 	key, err := a.endpoint.Key(a.config.APIKey, a.config.APIKeyFunc, required)
 	if err != nil {
 		return llm.Failed(a.endpoint.Failure(err, key))

@@ -17,7 +17,6 @@ const (
 	sqlIdleOwners = sqlOwners + ` WHERE id<>? AND NOT EXISTS(SELECT 1 FROM sessions WHERE owner=owners.id)`
 	sqlDropOwner  = `DELETE FROM owners WHERE id=?`
 	sqlOthers     = sqlOwners + ` WHERE id<>? AND EXISTS(SELECT 1 FROM sessions WHERE owner=owners.id AND root=?)`
-	sqlOwnCount   = `SELECT count(*) FROM sessions WHERE owner=?`
 	sqlOwn        = `SELECT num, epoch FROM sessions WHERE owner=?`
 	sqlFence      = `UPDATE sessions SET owner='', epoch=epoch+1 WHERE owner=? AND root=?`
 	sqlRelease    = `UPDATE sessions SET owner='' WHERE num=? AND owner=? AND epoch=?`
@@ -68,11 +67,7 @@ func (t *tx) renew() error {
 
 // verifyHeld finds the sessions that were taken while this process was paused.
 func (t *tx) verifyHeld() error {
-	var n int
-	if _, err := t.row(sqlOwnCount, []any{t.s.owner.ID}, []any{&n}); err != nil || n == len(t.s.held) {
-		return err
-	}
-	epochs := make(map[int64]int64, n)
+	epochs := make(map[int64]int64, len(t.s.held))
 	err := t.rows(func(scan func(...any) error) error {
 		var num, epoch int64
 		err := scan(&num, &epoch)

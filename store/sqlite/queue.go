@@ -202,7 +202,7 @@ func (t *tx) publish() {
 		case w != nil:
 			t.s.held[num] = w
 			if old != nil {
-				old.fenced.Store(true) // taken over, given up there, and now opened anew
+				old.fence() // taken over, given up there, and now opened anew
 			}
 		case old != nil:
 			delete(t.s.held, num)
@@ -210,7 +210,7 @@ func (t *tx) publish() {
 		}
 	}
 	for _, w := range t.fenced {
-		w.fenced.Store(true)
+		w.fence()
 		if t.s.held[w.num] == w {
 			delete(t.s.held, w.num)
 		}

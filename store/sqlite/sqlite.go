@@ -214,10 +214,10 @@ func (s *Store) Close(context.Context) error {
 		if s.lastBeat.Load() != nil {
 			errs = append(errs, s.releaseAll())
 		}
-		// Readers first: the last connection to close folds the write-ahead log
-		// into the file, and only the writer can.
+		// Readers first: they would keep the write-ahead log from being folded in.
 		errs = append(errs, s.reads.close())
 		if s.write != nil {
+			s.write.fold()
 			errs = append(errs, s.write.close())
 		}
 		if err := errors.Join(errs...); err != nil {

@@ -98,6 +98,16 @@ func (c *writeConn) walMode(wait time.Duration) error {
 	}
 }
 
+// fold moves the write-ahead log into the file, so that the file alone is the
+// whole store when nobody has it open. While another process reads or writes, it
+// does not happen: the log stays, and nothing depends on it being gone.
+func (c *writeConn) fold() {
+	if _, err := c.conn.ExecContext(c.ctx, "PRAGMA busy_timeout=0"); err != nil {
+		return
+	}
+	_, _ = c.conn.ExecContext(c.ctx, "PRAGMA wal_checkpoint(TRUNCATE)") // see above
+}
+
 // setSync chooses when commits sync, and reads the setting back.
 func (c *writeConn) setSync(to Sync) error {
 	want := int64(2)

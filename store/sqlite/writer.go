@@ -19,7 +19,8 @@ type Writer struct {
 
 	fenced atomic.Bool
 	closed atomic.Bool
-	mu     sync.Mutex // held by Close; no other method takes it
+	lost   atomic.Pointer[func()] // told once, when the session was taken over
+	mu     sync.Mutex             // held by Close; no other method takes it
 }
 
 // usable returns why nothing can be written any more, or nil.
@@ -31,6 +32,22 @@ func (w *Writer) usable() error {
 		return fmt.Errorf("session %s: writer: %w", w.id, session.ErrClosed)
 	}
 	return nil
+}
+
+// OnLost implements session.LossNotifier.
+func (w *Writer) OnLost(fn func()) {
+	w.lost.Store(&fn)
+	if w.fenced.Load() {
+		w.fence()
+	}
+}
+
+// fence notes that another owner has the session.
+func (w *Writer) fence() {
+	w.fenced.Store(true)
+	if fn := w.lost.Swap(nil); fn != nil {
+		(*fn)()
+	}
 }
 
 // Append implements session.Writer (core D21).
@@ -94,4 +111,7 @@ func contiguous(id session.ID, first int64, events []session.Event) error {
 	return nil
 }
 
-var _ session.Writer = (*Writer)(nil)
+var (
+	_ session.Writer       = (*Writer)(nil)
+	_ session.LossNotifier = (*Writer)(nil)
+)

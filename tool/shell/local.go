@@ -2,8 +2,10 @@ package shell
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
+	"sync"
 	"time"
 
 	"github.com/offshoot-dev/offshoot/internal/proc"
@@ -21,6 +23,51 @@ type Local struct {
 	Shell string
 	// Env is merged into the scrubbed environment. It must not be modified afterwards.
 	Env map[string]string
+
+	mu      sync.Mutex // guards following
+	running map[*proc.Process]struct{}
+	aborted bool
+}
+
+// Abort kills every command that runs, with its whole process tree and without any
+// grace, and refuses new ones: for a program that ends at once.
+func (l *Local) Abort() error {
+	l.mu.Lock()
+	l.aborted = true
+	running := make([]*proc.Process, 0, len(l.running))
+	for p := range l.running {
+		running = append(running, p)
+	}
+	l.mu.Unlock()
+	var errs []error
+	for _, p := range running {
+		errs = append(errs, p.Kill())
+	}
+	return errors.Join(errs...)
+}
+
+// start starts a command unless the executor was aborted.
+func (l *Local) start(c proc.Config) (*proc.Process, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.aborted {
+		return nil, errors.New("the program is ending")
+	}
+	p, err := proc.Start(c)
+	if err != nil {
+		return nil, err
+	}
+	if l.running == nil {
+		l.running = map[*proc.Process]struct{}{}
+	}
+	l.running[p] = struct{}{}
+	return p, nil
+}
+
+func (l *Local) ended(p *proc.Process) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.running, p)
 }
 
 var _ Executor = (*Local)(nil)
@@ -46,13 +93,14 @@ func (l *Local) Run(ctx context.Context, spec Spec) (out Outcome, err error) {
 	head := spec.MaxOutput - spec.MaxOutput/3
 	capture := proc.NewCapture(head, spec.MaxOutput-head)
 	begin := time.Now()
-	p, err := proc.Start(proc.Config{
+	p, err := l.start(proc.Config{
 		Path: l.shell(), Args: []string{"-c", spec.Command}, Dir: spec.Dir, Env: l.Env,
 		Stdout: capture, Stderr: capture, Grace: grace,
 	})
 	if err != nil {
 		return Outcome{Code: -1}, err
 	}
+	defer l.ended(p)
 	timed, cancel := context.WithTimeout(ctx, spec.Timeout)
 	defer cancel()
 	select {

@@ -17,9 +17,6 @@ import (
 // returns the run (seam DRV). seed is what the child inherits, or nil. Depth and
 // policies are read before anything waits (seam DRV-03).
 func Start(ctx context.Context, req *subagent.ResolvedRequest, seed *session.Seed) (subagent.Run, error) {
-	if err := compose.CheckDepthCap(req.MaxDepth); err != nil {
-		return nil, err
-	}
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
