@@ -5,7 +5,8 @@ SHELL := /bin/bash
 GO       ?= go
 ARGS     ?= --help
 PKG      ?= ./...
-BENCH    ?= .
+BENCH    ?=
+ROWS     ?=
 FUZZTIME ?= 10s
 COUNT    ?= 10
 
@@ -29,8 +30,8 @@ test: cc ## all tests under the race detector (PKG=./session/... for some)
 lint: ## the pinned linters; their first build takes some minutes
 	$(LINTER) run $(PKG)
 
-bench: ## all benchmarks, one package at a time (BENCH=Append for some)
-	@bash tools/bench.sh '$(BENCH)'
+bench: ## the table of costs and targets (ROWS=sqlite for some); BENCH=Append or BENCH=. runs go benchmarks
+	@bash tools/bench.sh '$(BENCH)' '$(ROWS)'
 
 fuzz: ## every fuzz target for FUZZTIME (10s) each
 	@bash tools/fuzz.sh '$(FUZZTIME)'
@@ -44,6 +45,7 @@ fmt: ## format the code
 tidy: ## tidy the module files
 	$(GO) mod tidy
 	$(GO) -C tools mod tidy
+	$(GO) -C bench mod tidy
 
 build: ## build bin/offshoot
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/offshoot

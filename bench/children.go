@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/store/memory"
+	"github.com/offshoot-dev/offshoot/store/sqlite"
+)
+
+// storeKind is where the children of a row keep their logs.
+type storeKind struct {
+	name string
+	open func(context.Context, *bench) (session.Store, error)
+}
+
+func liveOnly() storeKind {
+	return storeKind{"in memory, live only", func(context.Context, *bench) (session.Store, error) { return nil, nil }}
+}
+
+func inMemory() storeKind {
+	return storeKind{"in memory, stored", func(context.Context, *bench) (session.Store, error) { return memory.New(), nil }}
+}
+
+func onSQLite() storeKind {
+	return storeKind{"on SQLite", func(ctx context.Context, b *bench) (session.Store, error) { return b.newDB(ctx) }}
+}
+
+// newDB opens an empty database with full durability on a real file.
+func (b *bench) newDB(ctx context.Context) (*sqlite.Store, error) {
+	n := b.files.Add(1)
+	return sqlite.Open(ctx, filepath.Join(b.dir, fmt.Sprintf("%s-%d-%d.db", b.group, pid(), n)), sqlite.Options{})
+}
+
+// oneShots measures one-shot children, so many at once.
+func oneShots(kind storeKind, counts ...int) func(context.Context, *bench) error {
+	return func(ctx context.Context, b *bench) error {
+		for _, n := range counts {
+			if err := oneShotsOf(ctx, b, kind, n); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func oneShotsOf(ctx context.Context, b *bench, kind storeKind, n int) (err error) {
+	store, err := kind.open(ctx, b)
+	if err != nil {
+		return err
+	}
+	r, err := newRig(ctx, store)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.close(ctx)) }()
+	parent, err := r.newAgent(ctx)
+	if err != nil {
+		return err
+	}
+	req := request(parent)
+	return b.measure(childWork(kind, n), n, func(p *probe) error {
+		before := syncs(store)
+		err := atOnce(n, func(int) error { return r.oneShot(ctx, req) })
+		p.count("syncs", syncs(store)-before)
+		return err
+	})
+}
+
+func childWork(kind storeKind, n int) string {
+	return fmt.Sprintf("one-shot child %s, %s at once", kind.name, thousands(n))
+}
+
+// syncs is how often a store has made something durable, 0 for stores without a disk.
+func syncs(store session.Store) float64 {
+	if s, ok := store.(*sqlite.Store); ok {
+		return float64(s.Stats().Commits)
+	}
+	return 0
+}
+
+// atOnce calls fn n times, in as many goroutines, and returns the first error.
+func atOnce(n int, fn func(i int) error) error {
+	if n == 1 {
+		return fn(0)
+	}
+	var g sync.WaitGroup
+	var first atomic.Pointer[error]
+	for i := range n {
+		g.Go(func() {
+			if err := fn(i); err != nil {
+				first.CompareAndSwap(nil, &err)
+			}
+		})
+	}
+	g.Wait()
+	if err := first.Load(); err != nil {
+		return *err
+	}
+	return nil
+}

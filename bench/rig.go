@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/llm"
+	"github.com/offshoot-dev/offshoot/llm/scripted"
+	"github.com/offshoot-dev/offshoot/message"
+	"github.com/offshoot-dev/offshoot/prompt"
+	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/session/projection"
+	"github.com/offshoot-dev/offshoot/subagent"
+	"github.com/offshoot-dev/offshoot/subagent/spawn"
+	"github.com/offshoot-dev/offshoot/tool"
+)
+
+const (
+	route = "scripted"
+	model = "model-1"
+)
+
+// rig is the fixed fixture: seven tools, a system prompt of 1.5 KB, and a model
+// that gives one text answer, composed as the product composes it.
+type rig struct {
+	store    session.Store
+	sessions *session.Registry
+	agents   *agent.Registry
+	service  *subagent.Service
+}
+
+// newSessions is the log as the product runs it, checkpoints included.
+func newSessions(ctx context.Context, store session.Store) (*session.Registry, error) {
+	units, err := projection.NewRegistry(projection.BuiltIn()...)
+	if err != nil {
+		return nil, err
+	}
+	return session.NewRegistry(ctx, session.Config{Store: store, NewCells: units.NewCells})
+}
+
+// newRig composes the fixture on a store, which it closes with itself, or on none.
+func newRig(ctx context.Context, store session.Store) (*rig, error) {
+	r := &rig{store: store}
+	var err error
+	if r.sessions, err = newSessions(ctx, store); err != nil {
+		return nil, err
+	}
+	models := &llm.Registry{}
+	answers := scripted.New(scripted.Script{{Repeat: true, Steps: []scripted.Step{{scripted.SayLiteral("The answer is 42.")}}}}, scripted.Options{Record: -1})
+	if _, err := models.Register(answers, route); err != nil {
+		return nil, err
+	}
+	tools, prompts := tool.New(), prompt.New()
+	for i := range 7 {
+		if _, err := tools.Root().Register(tool.Definition{
+			Name: fmt.Sprintf("tool_%d", i), Description: strings.Repeat("It does what its name says. ", 4),
+			Parameters: []byte(`{"type":"object","properties":{"path":{"type":"string","description":"Where."},"limit":{"type":"integer"}},"required":["path"],"additionalProperties":false}`),
+			Execute:    func(context.Context, *tool.Call) (any, error) { return "", nil },
+		}); err != nil {
+			return nil, err
+		}
+	}
+	for _, section := range []prompt.Section{prompt.Identity(strings.Repeat("You are careful. ", 1500/17)), prompt.Persona("", false)} {
+		if _, err := prompts.Root().Add(section); err != nil {
+			return nil, err
+		}
+	}
+	if r.agents, err = agent.NewRegistry(ctx, agent.Config{Sessions: r.sessions, Models: models, Tools: tools, Prompts: prompts}); err != nil {
+		return nil, err
+	}
+	if r.service, err = subagent.New(ctx, subagent.Config{Agents: r.agents}); err != nil {
+		return nil, err
+	}
+	if _, err := r.service.Register(spawn.New("")); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// close ends everything, the store last.
+func (r *rig) close(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	err := errors.Join(r.agents.Close(ctx), r.service.Close(ctx))
+	if r.store != nil {
+		err = errors.Join(err, r.store.Close(ctx))
+	}
+	return err
+}
+
+func (r *rig) newAgent(ctx context.Context) (*agent.Agent, error) {
+	h, err := r.agents.Create(ctx, agent.Create{Options: agent.Options{Provider: route, Model: model}})
+	if err != nil {
+		return nil, err
+	}
+	return h.Agent(), nil
+}
+
+// turn is one turn of one step, as a follow-up. With a store, its end is durable.
+func turn(ctx context.Context, a *agent.Agent) error {
+	if err := a.Followup(agent.UserText("What is the answer?")); err != nil {
+		return err
+	}
+	if err := a.WhenIdle(ctx); err != nil {
+		return err
+	}
+	return a.Session().Flush(ctx)
+}
+
+// request asks for a one-shot child of parent.
+func request(parent *agent.Agent) subagent.Request {
+	label := "find the answer"
+	return subagent.Request{Label: &label, Parent: parent, Prompt: []message.Block{message.Text("What is the answer?")}}
+}
+
+// oneShot is one child from its start until nothing of it is left but its log.
+func (r *rig) oneShot(ctx context.Context, req subagent.Request) error {
+	run, err := r.service.Start(ctx, spawn.DefaultName, req)
+	if err != nil {
+		return err
+	}
+	res, err := run.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	if res.StopReason != subagent.StopCompleted {
+		return fmt.Errorf("child ended as %s: %s", res.StopReason, res.Diagnostic)
+	}
+	return run.Close(context.WithoutCancel(ctx))
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+)
+
+// limit is one figure of a target; stretch is what would be better still, or 0.
+type limit struct {
+	of            string // "wall", "cpu", "bytes", "allocs", or the name of a value
+	most, stretch float64
+}
+
+// row is one line of the table.
+type row struct {
+	work   string
+	group  string
+	limits []limit
+}
+
+// The units of the limits.
+const (
+	us = 1e3
+	ms = 1e6
+	kb = 1e3
+)
+
+// rows is the table in its order. The targets are those of the design's section 7;
+// a row without one is there to explain another.
+func rows() []row {
+	child := []limit{{"cpu", 60 * us, 40 * us}, {"bytes", 20 * kb, 12 * kb}, {"allocs", 200, 150}}
+	live, mem, disk := liveOnly(), inMemory(), onSQLite()
+	list := []row{
+		{workEvent, "append", nil},
+		{workOpen, "open", nil},
+		{workFollow, "follow-up", []limit{{"wall", 50 * us, 0}}},
+		{childWork(live, 1), "child-live", child},
+		{childWork(live, 100), "child-live", child},
+		{childWork(live, 1000), "child-live", child},
+		{childWork(mem, 1), "child-memory", child},
+		{childWork(mem, 100), "child-memory", child},
+		{childWork(mem, 1000), "child-memory", child},
+		{childWork(disk, 1), "child-sqlite", []limit{{"wall", 2.5 * ms, 1.2 * ms}}},
+		{fmt.Sprintf("  "+workOwn, "1"), "child-store", nil},
+		{childWork(disk, 100), "child-sqlite", []limit{{"wall", 0.4 * ms, 0.15 * ms}}},
+		{fmt.Sprintf("  "+workOwn, "100"), "child-store", nil},
+		{childWork(disk, 1000), "child-sqlite", nil},
+		{workStep, "step", []limit{{"ratio", 1.3, 0}}},
+		{workStepAlone, "step", nil},
+	}
+	for _, n := range concurrency() {
+		list = append(list, row{commitWork(n), "commit", nil})
+	}
+	return append(list,
+		row{workFork, "fork", []limit{{"wall", 200 * us, 0}, {"bytes", 20 * kb, 0}}},
+		row{workIdle, "waiting", []limit{{"bytes", 4 * kb, 0}, {"goroutines", 0.001, 0}}},
+		row{resumeWork(100), "resume-100", []limit{{"wall", 2 * ms, 0}}},
+		row{resumeWork(10_000), "resume-10000", []limit{{"wall", 25 * ms, 10 * ms}}},
+		row{workInspect, "inspect", nil},
+		row{workListOpen, "list", []limit{{"wall", 60 * ms, 0}}},
+		row{workListNew, "list", []limit{{"wall", 150 * ms, 0}}},
+		row{workListTool, "list", nil},
+		row{workVersion, "command", nil},
+		row{workFirst, "command", []limit{{"wall", 20 * ms, 0}, {"MB peak", 30, 0}}},
+	)
+}
+
+// groups are the rows that are measured together, in one process.
+func groups() map[string]func(context.Context, *bench) error {
+	return map[string]func(context.Context, *bench) error{
+		"append":       appendEvents,
+		"open":         openLog,
+		"follow-up":    followUp,
+		"child-live":   oneShots(liveOnly(), 1, 100, 1000),
+		"child-memory": oneShots(inMemory(), 1, 100, 1000),
+		"child-sqlite": oneShots(onSQLite(), 1, 100, 1000),
+		"child-store":  ownShare,
+		"step":         durableStep,
+		"commit":       groupCommit,
+		"fork":         fork,
+		"waiting":      waiting,
+		"resume-100":   resumes(100, 40),
+		"resume-10000": resumes(10_000, 2),
+		"inspect":      inspect,
+		"list":         listing,
+		"command":      firstResult,
+	}
+}
+
+// chosen lists the groups, in the table's order, that have a matching row or name.
+func chosen(pattern *regexp.Regexp) []string {
+	var names []string
+	for _, r := range rows() {
+		if !slices.Contains(names, r.group) && (pattern.MatchString(r.work) || pattern.MatchString(r.group)) {
+			names = append(names, r.group)
+		}
+	}
+	return names
+}
+
+// missing is what the design has a target for and no row measures yet.
+func missing() []string {
+	return []string{
+		"fork on disk (under 4 KB)", "10 ms resume from a checkpoint at the head", "list of 10,000 live children",
+		"tree of 5 × 4", "cancel of 1,000 descendants", "memory of a 200 MiB log", "peers",
+	}
+}
