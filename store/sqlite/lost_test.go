@@ -109,3 +109,35 @@ func TestCloseFoldsTheLogIn(t *testing.T) {
 		t.Errorf("the copy holds %d events, error %v", rec.Head, err)
 	}
 }
+
+// QuickCheck tells a sound file from a damaged one.
+func TestQuickCheck(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	s := mustOpen(t, path, sqlite.Options{})
+	if err := s.QuickCheck(t.Context()); err != nil {
+		t.Errorf("a new file: %v", err)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 2 * 4096; i < 3*4096 && i < len(data); i++ {
+		data[i] = 0xAA
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	damaged, err := sqlite.OpenReadOnly(t.Context(), path, sqlite.Options{})
+	if err != nil {
+		return // refused at once: just as good
+	}
+	if err := damaged.QuickCheck(t.Context()); err == nil {
+		t.Error("the damage was not seen")
+	}
+	if err := damaged.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -36,6 +36,25 @@ func (s *Store) Exists(ctx context.Context, id session.ID) (found bool, err erro
 	return found, s.wrap("look up session "+string(id), err)
 }
 
+// QuickCheck has the engine look through the whole file for damage: pages out of
+// place, rows that are not in their indexes. It reads everything and changes
+// nothing. Damage is a *FormatError that names the first fault.
+func (s *Store) QuickCheck(ctx context.Context) error {
+	if !s.enter() {
+		return session.ErrClosed
+	}
+	defer s.leave()
+	fault := ""
+	err := s.read(ctx, func(ctx context.Context, c *readConn) error {
+		_, err := c.row(ctx, "PRAGMA quick_check(1)", nil, []any{&fault})
+		return err
+	})
+	if err == nil && fault != "ok" {
+		return &FormatError{Path: s.path, Msg: "the file is damaged: " + fault}
+	}
+	return s.wrap("check", err)
+}
+
 // Inspect implements session.Store. Beyond what a listing has, the record holds
 // every checkpoint.
 func (s *Store) Inspect(ctx context.Context, id session.ID) (session.Record, iter.Seq2[session.Event, error], error) {
