@@ -17,6 +17,8 @@ import (
 // An explicit block-end is authoritative over the deltas before it. Grammar is the
 // strict counterpart.
 type Assembler struct {
+	size int // bytes of text, reasoning and arguments so far
+
 	order  []*partial // by block index
 	last   *partial   // the block of the previous chunk
 	runs   []textRun
@@ -79,6 +81,21 @@ func (p *pieces) String() string {
 	return p.one
 }
 
+// MaxAnswer bounds what one answer may hold of text, reasoning and arguments, in
+// bytes. A model that does not stop is a fault of its endpoint, and must not cost
+// the process its memory.
+const MaxAnswer = 64 << 20
+
+// sane brings counters that no model can mean into the range of the log: a number
+// that is off is no reason to lose an answer.
+func sane(u message.Usage) message.Usage {
+	const most = 1<<53 - 1
+	for _, n := range []*int64{&u.InputTokens, &u.OutputTokens, &u.CacheReadTokens, &u.CacheWriteTokens, &u.ReasoningTokens} {
+		*n = min(max(*n, 0), most)
+	}
+	return u
+}
+
 // Add takes the next chunk. It keeps the strings and blocks of the chunk, which
 // must not be modified afterwards. The error, an *Error with code
 // MALFORMED_RESPONSE, is for what has no meaning at all: an unknown chunk kind, a
@@ -87,6 +104,9 @@ func (p *pieces) String() string {
 func (a *Assembler) Add(c Chunk) error {
 	if a.finish != nil {
 		return malformed("%s after the finish", c.Kind)
+	}
+	if a.size += len(c.Text) + len(c.Arguments); a.size > MaxAnswer {
+		return malformed("the answer is longer than %d bytes", MaxAnswer)
 	}
 	switch c.Kind {
 	case ChunkBlockStart:
@@ -124,7 +144,7 @@ func (a *Assembler) Add(c Chunk) error {
 		return a.endBlock(c)
 	case ChunkUsage:
 		if c.Usage != nil {
-			u := *c.Usage
+			u := sane(*c.Usage)
 			a.usage = &u
 		}
 		return nil

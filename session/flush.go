@@ -145,6 +145,13 @@ type write struct {
 }
 
 func (w *write) run(ctx context.Context) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			// A store of somebody else's; whether it wrote anything has to be read back.
+			w.uncertain = true
+			err = fmt.Errorf("store panicked: %v (%w)", p, ErrUnknownOutcome)
+		}
+	}()
 	if w.uncertain {
 		if err := w.settle(ctx); err != nil {
 			return fmt.Errorf("an earlier write: %w: %w", ErrUnknownOutcome, err)
@@ -285,7 +292,7 @@ func (s *Session) CheckOwner(ctx context.Context) error {
 	if w == nil || err != nil {
 		return err
 	}
-	err = w.Check(ctx)
+	err = contain("store", func() error { return w.Check(ctx) })
 	var fenced *FencedError
 	if asError(err, &fenced) {
 		s.lose(err)
@@ -347,5 +354,5 @@ func (s *Session) close(ctx context.Context) error {
 	if w == nil {
 		return err
 	}
-	return errors.Join(err, w.Close(ctx))
+	return errors.Join(err, contain("store", func() error { return w.Close(ctx) }))
 }

@@ -185,6 +185,64 @@ func TestFailedBatchIsKept_D4(t *testing.T) {
 	})
 }
 
+// A session that is lost while a write runs: what the write did decides, and if
+// nobody can tell, the error says so, also later.
+func TestLossDuringAWrite(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		write   verdict
+		unknown bool
+	}{
+		{"stored", verdict{}, false},
+		{"not stored", verdict{skip: true, err: &session.FencedError{ID: "s"}}, false},
+		{"nobody knows", verdict{err: errDisk}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				_, s, detach := live(t, f, session.New{})
+				mustAppend(t, s, say("a", ""))
+				if err := s.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				gate := make(chan struct{})
+				f.setHook(func(op string) verdict {
+					switch op {
+					case "append":
+						<-gate
+						return tc.write
+					case "check", "head":
+						return verdict{skip: true, err: &session.FencedError{ID: "s"}}
+					}
+					return verdict{}
+				})
+				mustAppend(t, s, say("b", ""))
+				first, second := make(chan error, 1), make(chan error, 1)
+				go func() { first <- s.Flush(t.Context()) }()
+				synctest.Wait()
+				if err := s.CheckOwner(t.Context()); err == nil {
+					t.Error("the session is not lost")
+				}
+				go func() { second <- s.FlushTo(t.Context(), 2) }()
+				synctest.Wait()
+				if len(second) != 0 {
+					t.Errorf("a flush said %v before the write was over", <-second)
+				}
+				close(gate)
+				stored := tc.write.err == nil
+				for _, err := range []error{<-first, <-second, s.Flush(t.Context())} {
+					if stored != (err == nil) || tc.unknown != errors.Is(err, session.ErrUnknownOutcome) {
+						t.Errorf("flush: %v", err)
+					}
+				}
+				if err := detach(t.Context()); stored != (err == nil) {
+					t.Errorf("detach: %v", err)
+				}
+			})
+		})
+	}
+}
+
 // design § 4, Accepted means durable: an unknown outcome is settled by reading the
 // head back before any retry.
 func TestUnknownOutcome(t *testing.T) {
@@ -232,8 +290,8 @@ func TestUnknownOutcome(t *testing.T) {
 					if tc.fails != (err != nil) || err != nil && !errors.Is(err, unknown) {
 						t.Fatalf("flush: %v", err)
 					}
-					if tc.heads > 0 && !errors.Is(err, errDisk) {
-						t.Errorf("the error does not say that the outcome is unknown: %v", err)
+					if unsure := tc.heads > 0; unsure != errors.Is(err, errDisk) || unsure != errors.Is(err, session.ErrUnknownOutcome) {
+						t.Errorf("the error does not say whether the outcome is unknown: %v", err)
 					}
 					mustAppend(t, s, say("c", ""))
 					if err := s.Flush(t.Context()); err != nil {

@@ -137,7 +137,11 @@ func (r *Registry) Prepare(ctx context.Context, n New) (*Session, error) {
 	s, err := r.build(n, id)
 	if err == nil && r.cfg.Store != nil && n.ID != "" {
 		var stored bool
-		if stored, err = r.cfg.Store.Exists(ctx, id); err == nil && stored {
+		err = contain("store", func() (err error) {
+			stored, err = r.cfg.Store.Exists(ctx, id)
+			return err
+		})
+		if err == nil && stored {
 			err = fmt.Errorf("session %s: %w", id, ErrExists)
 		}
 	}
@@ -203,7 +207,11 @@ func (r *Registry) PrepareStored(ctx context.Context, id ID) (*Session, error) {
 	if err := r.reserveWait(ctx, id); err != nil {
 		return nil, err
 	}
-	s, err := r.open(ctx, id)
+	var s *Session
+	err := contain("store", func() (err error) {
+		s, err = r.open(ctx, id)
+		return err
+	})
 	if err != nil {
 		r.release(id)
 		return nil, err
@@ -216,9 +224,10 @@ func (r *Registry) open(ctx context.Context, id ID) (_ *Session, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
+	opened := false
 	defer func() {
-		if err != nil {
-			err = errors.Join(err, w.Close(context.WithoutCancel(ctx)))
+		if !opened { // after a panic of the store too
+			err = errors.Join(err, contain("store", func() error { return w.Close(context.WithoutCancel(ctx)) }))
 		}
 	}()
 	rec, events, err := r.cfg.Store.Inspect(ctx, id)
@@ -238,6 +247,7 @@ func (r *Registry) open(ctx context.Context, id ID) (_ *Session, err error) {
 	if err = s.endSeed(); err != nil {
 		return nil, err
 	}
+	opened = true
 	return s, nil
 }
 
@@ -334,7 +344,7 @@ func (r *Registry) Abandon(ctx context.Context, s *Session) error {
 	if w == nil {
 		return nil
 	}
-	return w.Close(context.WithoutCancel(ctx))
+	return contain("store", func() error { return w.Close(context.WithoutCancel(ctx)) })
 }
 
 // Enter makes a prepared session live. It returns the function that ends it:
@@ -512,10 +522,11 @@ func (l *hookList) snapshot() []*Hooks {
 	return l.list
 }
 
-func contain(fn func() error) (err error) {
+// contain turns a panic of somebody else's code into an error.
+func contain(whose string, fn func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("hook panicked: %v", p)
+			err = fmt.Errorf("%s panicked: %v", whose, p)
 		}
 	}()
 	return fn()
@@ -530,7 +541,7 @@ func (l *hookList) warn(name string, s *Session, err error) {
 func (l *hookList) created(s *Session) error {
 	for _, h := range l.snapshot() {
 		if h.Created != nil {
-			if err := contain(func() error { return h.Created(s) }); err != nil {
+			if err := contain("hook", func() error { return h.Created(s) }); err != nil {
 				return err
 			}
 		}
@@ -541,7 +552,7 @@ func (l *hookList) created(s *Session) error {
 func (l *hookList) disposed(s *Session) {
 	for _, h := range l.snapshot() {
 		if h.Disposed != nil {
-			l.warn("disposed", s, contain(func() error { h.Disposed(s); return nil }))
+			l.warn("disposed", s, contain("hook", func() error { h.Disposed(s); return nil }))
 		}
 	}
 }
@@ -549,7 +560,7 @@ func (l *hookList) disposed(s *Session) {
 func (l *hookList) stored(s *Session, from, to int64) {
 	for _, h := range l.snapshot() {
 		if h.Stored != nil {
-			l.warn("stored", s, contain(func() error { h.Stored(s, from, to); return nil }))
+			l.warn("stored", s, contain("hook", func() error { h.Stored(s, from, to); return nil }))
 		}
 	}
 }
@@ -557,7 +568,7 @@ func (l *hookList) stored(s *Session, from, to int64) {
 func (l *hookList) fenced(s *Session) {
 	for _, h := range l.snapshot() {
 		if h.Fenced != nil {
-			l.warn("fenced", s, contain(func() error { h.Fenced(s); return nil }))
+			l.warn("fenced", s, contain("hook", func() error { h.Fenced(s); return nil }))
 		}
 	}
 }
@@ -566,7 +577,7 @@ func (l *hookList) flush(ctx context.Context, s *Session) (took bool, first erro
 	for _, h := range l.snapshot() {
 		if h.Flush != nil {
 			took = true
-			if err := contain(func() error { return h.Flush(ctx, s) }); err != nil && first == nil {
+			if err := contain("hook", func() error { return h.Flush(ctx, s) }); err != nil && first == nil {
 				first = err
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
 )
 
@@ -122,6 +123,53 @@ func TestRepairIsByteStable_S37(t *testing.T) {
 	a, b := repaired(), repaired()
 	if a != b || !strings.Contains(a, `"kind":"interrupted"`) {
 		t.Errorf("repaired differently:\n%s\n%s", a, b)
+	}
+}
+
+// core S13, S36: the model reads what happened: a crash, or a fault of a process
+// that goes on.
+func TestUnansweredTexts_S13(t *testing.T) {
+	const log = "T1 S1.1 a1.1:c,d c1.1:c"
+	texts := func(drafts []session.Payload) []string {
+		var out []string
+		for _, p := range drafts {
+			if r, ok := p.(*session.ToolResult); ok {
+				text := message.JoinText(r.Message.Content[0].Content)
+				head, _, _ := strings.Cut(text, ".")
+				out = append(out, r.ErrorCode+" "+head)
+			}
+		}
+		return out
+	}
+	s := newSession(t)
+	mustAppend(t, s, script(t, log)...)
+	var live, repaired []session.Payload
+	for _, d := range s.Unanswered() {
+		live = append(live, d.Payload)
+	}
+	restored, err := newRegistry(t, session.Config{Store: crash(t, log)}).PrepareStored(t.Context(), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e := range restored.Events(0) {
+		repaired = append(repaired, e.Payload())
+	}
+	for _, c := range []struct {
+		got  []session.Payload
+		want []string
+	}{
+		{live, []string{
+			"TOOL_OUTCOME_UNKNOWN Error: an internal fault kept the outcome of this call from being recorded",
+			"TOOL_NOT_STARTED Error: an internal fault kept this call from being started",
+		}},
+		{repaired, []string{
+			"TOOL_OUTCOME_UNKNOWN Error: the process stopped while this call was running",
+			"TOOL_NOT_STARTED Error: the process stopped before this call was started",
+		}},
+	} {
+		if diff := cmp.Diff(c.want, texts(c.got)); diff != "" {
+			t.Errorf("texts (-want +got):\n%s", diff)
+		}
 	}
 }
 

@@ -27,6 +27,9 @@ func (s *Server) check(req Request) error {
 			return err
 		}
 	}
+	if err := checkNames(req.Messages); err != nil {
+		return err
+	}
 	return checkTools(req.Tools)
 }
 
@@ -93,8 +96,23 @@ func (s *Server) checkThoughts(messages []Message) error {
 	return nil
 }
 
+// toolName is what vendors require of a tool's name, in the list and in the history alike.
+const toolName = `^[a-zA-Z0-9_-]{1,64}$`
+
+func checkNames(messages []Message) error {
+	name := regexp.MustCompile(toolName)
+	for i, m := range messages {
+		for j, c := range m.ToolCalls {
+			if !name.MatchString(c.Name) {
+				return fmt.Errorf("invalid 'messages[%d].tool_calls[%d].function.name' %q: it must match %s", i, j, c.Name, name)
+			}
+		}
+	}
+	return nil
+}
+
 func checkTools(tools []Tool) error {
-	name := regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+	name := regexp.MustCompile(toolName)
 	seen := map[string]bool{}
 	for i, t := range tools {
 		if !name.MatchString(t.Name) {

@@ -142,7 +142,7 @@ func (e *encoder) user(m *message.Message) {
 			if blank(text) {
 				text = noOutput
 			}
-			result := sdk.NewToolResultBlock(b.ToolCallID, text, b.IsError)
+			result := sdk.NewToolResultBlock(wire.StrictID(b.ToolCallID), text, b.IsError)
 			if !b.IsError {
 				result.OfToolResult.IsError = param.Opt[bool]{}
 			}
@@ -208,7 +208,7 @@ func (e *encoder) assistant(m *message.Message) {
 			}
 		case message.BlockToolCall:
 			input := inputOf(b.Arguments)
-			blocks = append(blocks, sdk.NewToolUseBlock(b.ID, input, b.Name))
+			blocks = append(blocks, sdk.NewToolUseBlock(wire.StrictID(b.ID), input, wire.Name(b.Name)))
 			e.print.add("call", b.ID, b.Name, string(input))
 		}
 	}

@@ -136,7 +136,7 @@ func encodeUser(m *message.Message) []openai.ChatCompletionMessageParamUnion {
 		if text == "" {
 			text = noOutput
 		}
-		out = append(out, openai.ToolMessage(text, b.ToolCallID))
+		out = append(out, openai.ToolMessage(text, wire.PrintableID(b.ToolCallID)))
 	}
 	return out
 }
@@ -172,8 +172,8 @@ func (d *dialect) encodeAssistant(m *message.Message) []openai.ChatCompletionMes
 			known = true
 			p.ToolCalls = append(p.ToolCalls, openai.ChatCompletionMessageToolCallUnionParam{
 				OfFunction: &openai.ChatCompletionMessageFunctionToolCallParam{
-					ID:       b.ID,
-					Function: openai.ChatCompletionMessageFunctionToolCallFunctionParam{Name: b.Name, Arguments: d.argumentText(b.Arguments)},
+					ID:       wire.PrintableID(b.ID),
+					Function: openai.ChatCompletionMessageFunctionToolCallFunctionParam{Name: wire.Name(b.Name), Arguments: d.argumentText(b.Arguments)},
 				},
 			})
 		}

@@ -2,6 +2,7 @@ package files
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // maxLinks is how many links one path may lead over.
@@ -17,11 +19,12 @@ const maxLinks = 40
 
 // dir is a working directory that nothing leads out of.
 type dir struct {
+	ctx  context.Context // of the call that opened it
 	path string
 	root *os.Root
 }
 
-func openDir(cwd string) (*dir, error) {
+func openDir(ctx context.Context, cwd string) (*dir, error) {
 	if cwd == "" {
 		return nil, errors.New("this session has no working directory")
 	}
@@ -29,7 +32,7 @@ func openDir(cwd string) (*dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the working directory: %w", err)
 	}
-	return &dir{path: cwd, root: root}, nil
+	return &dir{ctx: ctx, path: cwd, root: root}, nil
 }
 
 func (d *dir) close() {
@@ -102,7 +105,7 @@ func (d *dir) final(path string) (string, fs.FileInfo, error) {
 }
 
 // regular opens a regular file for reading.
-func (d *dir) regular(path string) (*os.File, fs.FileInfo, error) {
+func (d *dir) regular(path string) (*regularFile, fs.FileInfo, error) {
 	local, err := d.local(path)
 	if err != nil {
 		return nil, nil, err
@@ -126,7 +129,21 @@ func (d *dir) regular(path string) (*os.File, fs.FileInfo, error) {
 		_ = f.Close() // only read
 		return nil, nil, err
 	}
-	return f, info, nil
+	// Some files call themselves regular and still make a reader wait (/proc/kmsg).
+	// os.Root opens without blocking, so a deadline ends such a read with the call.
+	stop := context.AfterFunc(d.ctx, func() { _ = f.SetReadDeadline(time.Unix(1, 0)) })
+	return &regularFile{File: f, stop: stop}, info, nil
+}
+
+// regularFile is a file whose reads end with the call.
+type regularFile struct {
+	*os.File
+	stop func() bool
+}
+
+func (f *regularFile) Close() error {
+	f.stop()
+	return f.File.Close()
 }
 
 // explain puts the commonest failure into words.

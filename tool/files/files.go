@@ -109,7 +109,7 @@ func define[A any](name, text, schema string, readOnly bool, body func(ctx conte
 			if err := json.Unmarshal(call.Args, &args); err != nil {
 				return nil, tool.Errorf(tool.CodeInvalidArgs, "%s: %w", name, err)
 			}
-			d, err := openDir(call.Cwd)
+			d, err := openDir(ctx, call.Cwd)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}

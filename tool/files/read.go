@@ -38,7 +38,7 @@ func (o Options) read(ctx context.Context, d *dir, args *readArgs) (*output, err
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // only read
-	if err := refuseBinary(args.Path, f, info.Size()); err != nil {
+	if err := refuseBinary(args.Path, f.File, info.Size()); err != nil {
 		return nil, err
 	}
 	w := window{
