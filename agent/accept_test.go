@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -274,5 +275,166 @@ func TestDeferredTurnEstablishes(t *testing.T) {
 		}
 		w.same("first write", []string{"inbox turn +m1", "turn 1", "inbox turn -1@0", "step 1.1", "user m1", "header initial test:m1", "request-context"}, first)
 		w.store.healthy()
+	})
+}
+
+// The same against a failing sync (design § 4): only an error that is not
+// ErrUncertain says that the message never runs.
+func TestAcceptUncertain(t *testing.T) {
+	const kept, lost = "inbox turn +m1", "inbox turn -1@0 canceled"
+	for name, c := range map[string]struct {
+		stored    bool  // the write of the message takes effect
+		err       error // and returns this
+		head      error // of reading the head back
+		later     error // of every later write
+		shut      bool  // admission closes during the sync
+		stuck     bool  // the cancellation cannot be logged
+		uncertain bool
+		want      []error
+		lines     []string // what the store holds in the end
+	}{
+		"shut, stored, the cancellation too":      {stored: true, shut: true, want: []error{agent.ErrDisposed}, lines: []string{kept, lost}},
+		"shut, stored, the cancellation is not":   {stored: true, shut: true, later: errDisk, uncertain: true, want: []error{agent.ErrDisposed, errDisk}, lines: []string{kept}},
+		"shut, and nobody knows":                  {stored: true, err: errBoom, head: errDisk, shut: true, uncertain: true, want: []error{agent.ErrDisposed, errBoom, errDisk}, lines: []string{kept}},
+		"shut, nobody knows, and it is not there": {err: errBoom, head: errDisk, shut: true, uncertain: true, want: []error{agent.ErrDisposed, errBoom}, lines: nil},
+		"shut, nothing is stored":                 {err: errBoom, later: notStored, shut: true, want: []error{agent.ErrDisposed, errBoom, errDisk}, lines: nil},
+		"nobody knows":                            {stored: true, err: errBoom, head: errDisk, uncertain: true, want: []error{errBoom, errDisk}, lines: []string{kept}},
+		"nothing is stored":                       {err: errBoom, later: notStored, want: []error{errBoom, errDisk}, lines: nil},
+		"it cannot be cancelled":                  {err: errBoom, stuck: true, uncertain: true, want: []error{errBoom, errVeto}, lines: []string{kept}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := validated(t, func(e session.Event) error {
+					if p, ok := e.Payload().(*session.InboxSpliced); ok && p.Canceled && c.stuck {
+						return errVeto
+					}
+					return nil
+				})
+				a := w.create()
+				w.ask(a, "m0") // the row exists
+				w.ok(a.Session().Flush(w.ctx))
+				from := len(w.storedLines(a.ID()))
+				l := newLatch()
+				n := 0
+				w.store.gate(func(op string, _ []session.Event) error {
+					if op != "append" {
+						return nil
+					}
+					if n++; n > 1 {
+						return c.later
+					}
+					w.ok(l.wait(w.ctx))
+					if !c.stored {
+						return c.err
+					}
+					return nil
+				}, func(string) error {
+					if n == 1 {
+						return c.err
+					}
+					return nil
+				})
+				w.store.mu.Lock()
+				w.store.heads = func() error { return c.head }
+				w.store.mu.Unlock()
+				res := make(chan error)
+				go func() { res <- a.Accept(w.ctx, msg("m1"), session.NextTurn) }()
+				<-l.reached
+				if c.shut {
+					a.CloseAdmission(true)
+				}
+				close(l.open)
+				err := <-res
+				if errors.Is(err, agent.ErrUncertain) != c.uncertain || errors.Is(err, agent.ErrDisposed) != c.shut {
+					t.Errorf("accept: %v", err)
+				}
+				for _, want := range c.want {
+					if !errors.Is(err, want) {
+						t.Errorf("accept: %v is not %v", err, want)
+					}
+				}
+				synctest.Wait()
+				got := w.storedLines(a.ID())[from:]
+				if !slices.Equal(got, c.lines) {
+					t.Errorf("stored: %v", got)
+				}
+				w.store.mu.Lock()
+				w.store.heads = nil
+				w.store.mu.Unlock()
+				if c.later == nil && c.head == nil {
+					w.store.healthy()
+				}
+				w.finish()
+			})
+		})
+	}
+}
+
+var (
+	errDisk   = errors.New("disk")
+	errVeto   = errors.New("veto")
+	notStored = fmt.Errorf("%w: %w", errDisk, session.ErrClosed) // and that is known
+)
+
+// While an agent is built nothing can be accepted: its creation may still fail and
+// must leave nothing behind then (core H10).
+func TestAcceptWhileBuilding(t *testing.T) {
+	stored(t, func(w *world) {
+		accept := func(a *agent.Agent) {
+			if err := a.Accept(w.ctx, msg("m1"), session.NextTurn); !errors.Is(err, agent.ErrBuilding) {
+				t.Errorf("accept by an agent that is being built: %v", err)
+			}
+			w.same("logged", []string{}, trace(a.Session()))
+		}
+		w.reg.AddHooks(agent.Hooks{Created: func(a *agent.Agent) error { accept(a); return nil }})
+		w.ok(w.create(accept).Accept(w.ctx, msg("m1"), session.NextTurn))
+		_, err := w.reg.Create(w.ctx, agent.Create{Options: options(), Setup: func(_ context.Context, a *agent.Agent) error {
+			accept(a)
+			return errBoom
+		}})
+		if !errors.Is(err, errBoom) {
+			t.Errorf("create: %v", err)
+		}
+		l, err := w.store.List(w.ctx, session.Filter{}, session.Page{})
+		w.ok(err)
+		w.same("rows", 1, len(l.Records))
+	})
+}
+
+// The first acceptance and the end of the deferral are one: a refused one ends
+// nothing, and no turn takes a message before it is stored (design § 4).
+func TestAcceptEstablishesInOneHold(t *testing.T) {
+	stored(t, func(w *world) {
+		h, err := w.reg.Create(w.ctx, agent.Create{Options: options(), Session: session.New{Deferred: true}})
+		w.ok(err)
+		a := h.Agent()
+		w.ok(a.Inject(msg("q")))
+		if err := a.Accept(w.ctx, msg("q"), session.NextTurn); err == nil {
+			t.Error("an id that is pending was accepted again")
+		}
+		w.same("deferred", true, a.Session().Deferred())
+		w.same("before", []string{}, w.storedLines(a.ID()))
+
+		l := newLatch()
+		w.store.gate(func(op string, _ []session.Event) error {
+			if op == "create" {
+				return l.wait(w.ctx)
+			}
+			return nil
+		}, nil)
+		res := make(chan error)
+		w.ok(a.RunMaintenance(w.ctx, func(context.Context) error {
+			w.ok(a.Steer(msg("m2"))) // for a turn that would take m1 as well
+			go func() { res <- a.Accept(w.ctx, msg("m1"), session.NextTurn) }()
+			<-l.reached
+			return nil
+		}))
+		synctest.Wait()
+		w.same("taken before it is stored", []string{}, lines(a, "inbox turn -", "user"))
+		close(l.open)
+		w.ok(<-res)
+		w.idle(a)
+		w.store.healthy()
+		w.same("users", []string{"user q", "user m2", "user m1"}, lines(a, "user"))
 	})
 }

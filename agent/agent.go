@@ -42,8 +42,10 @@ var (
 	ErrBusy = errors.New("agent is running")
 	// ErrSelfDispose: an agent's own activity asked for its disposal and would wait for itself.
 	ErrSelfDispose = errors.New("an agent cannot be disposed from within its own activity")
+	// ErrBuilding: the agent is not published yet, and may never be.
+	ErrBuilding = errors.New("agent is still being built")
 	// ErrUncertain: an Accept failed, and so did the write of its cancellation: the
-	// message is stored and may run after a restart.
+	// message is stored, or may be, and may run after a restart.
 	ErrUncertain = errors.New("the outcome is not certain")
 	// ErrNotPending: the message does not wait in the inbox, or was claimed already.
 	ErrNotPending = errors.New("message is not pending")
@@ -246,14 +248,18 @@ func (a *Agent) beginMaintenance() (*activity, error) {
 // wake that it held up.
 func (a *Agent) endQuiet(act *activity) {
 	a.mu.Lock()
+	a.quietLocked(act)
+	a.mu.Unlock()
+	a.deliver()
+}
+
+func (a *Agent) quietLocked(act *activity) {
 	a.phase, a.act = phaseIdle, nil
 	if act.latch && !a.closing && a.pendingLocked() {
 		a.startLocked()
 	}
-	a.mu.Unlock()
 	act.cancel(nil)
 	close(act.done)
-	a.deliver()
 }
 
 // WhenIdle returns when no activity runs, none follows at once (core L31), and the

@@ -93,6 +93,7 @@ func (r *Registry) admit(c *construction) error {
 	r.count++
 	r.making[c] = struct{}{}
 	r.made.Add(1)
+	r.agents.Add(1)
 	return nil
 }
 
@@ -133,6 +134,7 @@ func (r *Registry) publish(ctx context.Context, p plan, prepare func(context.Con
 	s, err := prepare(ctx)
 	if err != nil {
 		r.release()
+		r.agents.Done()
 		return nil, err
 	}
 	a := &Agent{reg: r, session: s, owner: p.owner, options: p.options, resumed: p.resumed, phase: phaseBuilding}
@@ -141,10 +143,9 @@ func (r *Registry) publish(ctx context.Context, p plan, prepare func(context.Con
 	a.prompts = r.cfg.Prompts.Root().Child()
 	a.unwind = append(a.unwind, a.tools.Close, a.prompts.Close)
 	err = a.build(&p)
-	if err = a.endBuild(err); err != nil {
+	if err = a.endBuild(err, p.establish); err != nil {
 		// Nothing of the agent may be left, and that does not depend on ctx.
-		done := a.beginDispose(true)
-		<-done
+		<-a.gone
 		if a.err != nil {
 			a.log().Error("undoing a failed creation", "error", a.err)
 		}
@@ -198,31 +199,37 @@ func (a *Agent) build(p *plan) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	if err := a.announce(); err != nil {
-		return err
-	}
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	if p.establish {
-		_, err = a.session.AppendEstablish()
-	}
-	return err
+	return a.announce()
 }
 
-// endBuild ends the building, in one hold with the last look at whether somebody
-// disposed the agent meanwhile, and serves a wake that came during it.
-func (a *Agent) endBuild(err error) error {
+// endBuild ends the building in one hold. After the last look at whether anybody
+// ended it, either the agent is published: its deferral ends and a wake that came
+// meanwhile is served; or its disposal begins before it counts as idle, so that
+// nobody who has found it already can start a turn.
+func (a *Agent) endBuild(err error, establish bool) error {
+	var errs []error
+	undo := false
 	a.mu.Lock()
 	act := a.act
 	if err == nil && a.closing {
 		err = fmt.Errorf("agent %s: %w", a.ID(), ErrDisposed)
 	}
-	if err != nil {
-		act.latch = false
+	if err == nil {
+		err = context.Cause(act.ctx)
 	}
+	if err == nil && establish {
+		_, err = a.session.AppendEstablish()
+	}
+	if err != nil {
+		errs, undo = a.shut(true)
+	}
+	a.quietLocked(act)
 	a.mu.Unlock()
-	a.endQuiet(act)
+	if undo {
+		a.startDispose(errs, true)
+	} else {
+		a.deliver()
+	}
 	return err
 }
 

@@ -42,10 +42,17 @@ func (a *Agent) Dispose(ctx context.Context, keepInbox bool) error {
 func (a *Agent) CloseAdmission(keepInbox bool) { a.beginDispose(keepInbox) }
 
 func (a *Agent) beginDispose(keepInbox bool) <-chan struct{} {
+	a.mu.Lock()
 	errs, first := a.shut(keepInbox)
-	if !first {
-		return a.gone
+	a.mu.Unlock()
+	if first {
+		a.startDispose(errs, keepInbox)
 	}
+	return a.gone
+}
+
+// startDispose goes on behind the first shut.
+func (a *Agent) startDispose(errs []error, keepInbox bool) {
 	// The stop goes down the whole tree before anybody waits (core L52).
 	a.mu.Lock()
 	children := make([]*Agent, 0, len(a.children))
@@ -58,14 +65,11 @@ func (a *Agent) beginDispose(keepInbox bool) <-chan struct{} {
 	}
 	a.deliver()
 	go a.finishDispose(errs, children)
-	return a.gone
 }
 
-// shut closes admission and cancels what the agent does, in one hold. It reports
-// whether it was the first to do so.
+// shut closes admission and cancels what the agent does; the caller holds the
+// agent's lock. It reports whether it was the first to do so.
 func (a *Agent) shut(keepInbox bool) (errs []error, first bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	if a.gone != nil {
 		return nil, false
 	}
@@ -141,6 +145,7 @@ func (a *Agent) finishDispose(errs []error, children []*Agent) {
 	r.release()
 	a.err = errors.Join(errs...)
 	close(a.gone)
+	r.agents.Done()
 }
 
 // clearLate discards what the cancelled activity still put into the inbox: the
@@ -176,11 +181,12 @@ func (a *Agent) sayGone() {
 func (a *Agent) OnDispose(fn func()) { a.unwind = append(a.unwind, fn) }
 
 // Close refuses new agents, disposes all that live, keeping their inboxes, and
-// returns when nothing of any of them runs, creations under way included (core L47).
+// returns when nothing of any of them runs, creations and disposals under way
+// included, whoever began them (core L47).
 //
 // ctx does not bound it, since what it would leave behind could not be joined by
 // anybody. Called from an agent's own activity it would wait for itself:
-// ErrSelfDispose.
+// ErrSelfDispose. A hook must not call it.
 func (r *Registry) Close(ctx context.Context) error {
 	if b := Initiator(ctx); b != nil && b.reg == r {
 		return fmt.Errorf("close agent registry: %w", ErrSelfDispose)
@@ -208,6 +214,7 @@ func (r *Registry) Close(ctx context.Context) error {
 		}
 	}
 	r.made.Wait()
+	r.agents.Wait()
 	r.unhook()
 	return errors.Join(errs...)
 }

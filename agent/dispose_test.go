@@ -309,3 +309,36 @@ func TestDisposeDuringMaintenance(t *testing.T) {
 		w.same("kept, not run", []string{"inbox turn +latched"}, trace(a.Session()))
 	})
 }
+
+// Close waits for disposals that others began, to their end: who closes the store
+// behind it cuts no flush off (core L47).
+func TestCloseWaitsForADisposal(t *testing.T) {
+	for _, at := range []string{"disposed hook", "close"} {
+		t.Run(at, func(t *testing.T) {
+			stored(t, func(w *world) {
+				l := newLatch()
+				if at == "close" {
+					w.store.gate(func(op string, _ []session.Event) error {
+						if op == at {
+							return l.wait(w.ctx)
+						}
+						return nil
+					}, nil)
+				} else {
+					w.reg.AddHooks(agent.Hooks{Disposed: func(*agent.Agent) { w.ok(l.wait(w.ctx)) }})
+				}
+				a := w.create()
+				w.ask(a, "m1")
+				disposed, closed := make(chan error, 1), make(chan error, 1)
+				go func() { disposed <- a.Dispose(w.ctx, false) }()
+				<-l.reached
+				go func() { closed <- w.reg.Close(w.ctx) }()
+				synctest.Wait()
+				w.same("closed while a disposal runs", 0, len(closed))
+				close(l.open)
+				w.ok(<-disposed)
+				w.ok(<-closed)
+			})
+		})
+	}
+}

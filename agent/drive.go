@@ -67,7 +67,7 @@ func (a *Agent) turn(act *activity) (result turnResult) {
 	}
 	last, open, _ := a.session.LastTurn()
 	if open {
-		a.fail(fmt.Errorf("turn %d of agent %s is open already; the log needs a repair", last, a.ID()))
+		a.fail(fmt.Errorf("turn %d of agent %s is open already; the log needs a repair", last, a.ID()), 0)
 		return turnStuck
 	}
 	t := &turn{agent: a, act: act, number: last + 1}
@@ -78,16 +78,17 @@ func (a *Agent) turn(act *activity) (result turnResult) {
 	if !t.opened {
 		// No turn, no trace in the log (core L16).
 		if act.ctx.Err() == nil {
-			a.fail(err)
+			a.fail(err, 0)
 		}
 		return turnStuck
 	}
+	at := a.session.Head() // the failure is told in the log from here on
 	if cerr := contain("driver", func() error { return t.close(err) }); cerr != nil {
 		a.log().Error("the turn could not be closed", "turn", t.number, "error", cerr)
 		return turnStuck
 	}
 	if t.failed {
-		a.fail(err)
+		a.fail(err, at)
 	}
 	if err != nil && !t.consumed {
 		return turnStuck
@@ -95,7 +96,8 @@ func (a *Agent) turn(act *activity) (result turnResult) {
 	return turnEnded
 }
 
-func (a *Agent) fail(err error) {
+// fail tells of a failure; seq is where the log tells of it, 0 if it does not.
+func (a *Agent) fail(err error, seq int64) {
 	if err == nil {
 		return
 	}
@@ -105,7 +107,7 @@ func (a *Agent) fail(err error) {
 		}
 		return true
 	})
-	a.reg.observe(Event{Kind: EventFailed, Agent: a, Err: err})
+	a.reg.observe(Event{Kind: EventFailed, Agent: a, Err: err, seq: seq})
 }
 
 // turn is the state of one turn in progress. Only the driver touches it.
@@ -292,16 +294,10 @@ func (t *turn) preStep(p *PreStep) (err error) {
 func (t *turn) take(first bool) error {
 	a := t.agent
 	s := a.session
-	var need int64
-	for _, q := range s.Inbox(session.NextStep) {
-		need = max(need, q.Seq+1)
-	}
-	if first {
-		if list := s.Inbox(session.NextTurn); len(list) > 0 {
-			need = max(need, list[0].Seq+1)
-		}
-	}
-	if need > s.Claimable() {
+	a.mu.Lock()
+	need := a.unsafeLocked(first)
+	a.mu.Unlock()
+	if need > 0 {
 		if err := s.FlushTo(t.ctx(), need); err != nil {
 			return err
 		}
@@ -313,16 +309,13 @@ func (t *turn) take(first bool) error {
 		return *t.act.cause
 	}
 	c := claim{}
-	safe := s.Claimable()
-	for _, q := range s.Inbox(session.NextStep) {
-		if q.Seq >= safe {
-			break
-		}
+	next := s.Inbox(session.NextStep)
+	for c.n[1] < len(next) && a.safeLocked(&next[c.n[1]]) {
+		c.messages = append(c.messages, next[c.n[1]])
 		c.n[1]++
-		c.messages = append(c.messages, q)
 	}
 	if first {
-		if list := s.Inbox(session.NextTurn); len(list) > 0 && list[0].Seq < safe {
+		if list := s.Inbox(session.NextTurn); len(list) > 0 && a.safeLocked(&list[0]) {
 			c.n[0] = 1
 			c.messages = append(c.messages, list[0])
 		}

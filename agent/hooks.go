@@ -182,7 +182,11 @@ const maxIdleNotes = 16
 func (a *Agent) deliver() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.telling || !a.audible {
+	if a.telling {
+		return
+	}
+	if !a.audible {
+		a.forgoLocked()
 		return
 	}
 	a.telling = true
@@ -200,6 +204,21 @@ func (a *Agent) deliver() {
 	a.notes = a.notes[:0]
 	if cap(a.notes) > maxIdleNotes {
 		a.notes = nil
+	}
+}
+
+// forgoLocked lets those go on who wait for what is not told.
+func (a *Agent) forgoLocked() {
+	for i := range a.notes {
+		n := &a.notes[i]
+		if n.done == nil {
+			continue
+		}
+		if n.done == a.untold {
+			a.untold = nil
+		}
+		close(n.done)
+		n.done = nil
 	}
 }
 
@@ -248,14 +267,14 @@ func (a *Agent) notifyChunk(c llm.Chunk) {
 	a.reg.observe(Event{Kind: EventChunk, Agent: a, Chunk: c})
 }
 
-func (a *Agent) notifyToolStarted(c *tool.Call) {
+func (a *Agent) notifyToolStarted(c *tool.Call, seq int64) {
 	a.each(func(h *Hooks) bool {
 		if h.ToolStarted != nil {
 			a.tell("tool started", func() { h.ToolStarted(a, c) })
 		}
 		return true
 	})
-	a.reg.observe(Event{Kind: EventToolStarted, Agent: a, Call: c})
+	a.reg.observe(Event{Kind: EventToolStarted, Agent: a, Call: c, seq: seq})
 }
 
 func (a *Agent) notifyToolEnded(c *tool.Call, r tool.Result) {

@@ -25,6 +25,10 @@ func (a *Agent) Inject(m message.Message) error { return a.Send(m, session.NextS
 // can observe it idle with a message that will run (core L8, L12, L13, L34). The
 // message is claimed only once that event is durable; Accept waits for that.
 //
+// During maintenance and while the agent is built the status stays idle, and the
+// wake is served when that ends; WhenIdle waits through both. A creation that fails
+// leaves nothing of what was sent.
+//
 // The caller mints m and its id. A waking send while the current activity is
 // already cancelled goes to the next-turn list and runs afterwards. Errors:
 // ErrDisposed, an id that is pending already, an invalid message.
@@ -41,12 +45,14 @@ func (a *Agent) insert(m message.Message, target session.Target, wake bool, acc 
 	if a.closing {
 		return 0, fmt.Errorf("send to agent %s: %w", a.ID(), ErrDisposed)
 	}
-	if acc != nil && a.session.Deferred() {
-		// The first acceptance creates the row (design § 4): what is accepted now is
-		// claimed once it is stored, so the deferral ends in front of it.
-		if _, err := a.session.AppendEstablish(); err != nil {
-			return 0, fmt.Errorf("send to agent %s: %w", a.ID(), err)
+	add := a.session.Append
+	if acc != nil {
+		if a.phase == phaseBuilding {
+			// A creation that fails must leave nothing stored (core H10).
+			return 0, fmt.Errorf("send to agent %s: %w", a.ID(), ErrBuilding)
 		}
+		// The first acceptance creates the row (design § 4).
+		add = a.session.AppendEstablish
 	}
 	// Decided before the insertion, so that a cancel which the insertion provokes
 	// cannot change it (core L12).
@@ -56,7 +62,7 @@ func (a *Agent) insert(m message.Message, target session.Target, wake bool, acc 
 	p := &session.InboxSpliced{
 		Target: target, Start: int64(len(a.session.Inbox(target))), Inserted: []message.Message{m}, NoWake: !wake,
 	}
-	if seq, err = a.session.Append(session.Draft{Payload: p}); err != nil {
+	if seq, err = add(session.Draft{Payload: p}); err != nil {
 		return 0, fmt.Errorf("send to agent %s: %w", a.ID(), err)
 	}
 	a.notes = append(a.notes, note{kind: noteInbox, change: InboxEnqueue, target: target, message: &p.Inserted[0]})
@@ -112,10 +118,15 @@ func (a *Agent) resolve(id message.ID, state acceptState) {
 // also ends the deferral.
 //
 // If the sync fails, or the agent's admission closes meanwhile, the message is
-// cancelled, never runs, and the error is returned once the cancellation is
-// durable too or neither is stored; otherwise the error is ErrUncertain, or, if the
-// store cannot even tell what it holds, its text says so. A plain Cancel meanwhile does not undo the acceptance: the
-// message was accepted, then discarded.
+// cancelled and does not run here. The error, of the sync, ErrDisposed or both, is
+// returned once the cancellation is durable too, or when neither is stored: then
+// the message never runs. Otherwise it is ErrUncertain as well: the message is
+// stored and its cancellation is not, or the store cannot tell what it holds, so it
+// may run after a restart. A plain Cancel meanwhile does not undo an acceptance
+// whose sync succeeds: the message was accepted, then discarded.
+//
+// Before anything is done, the error is that of ctx, or one of Send's, or
+// ErrBuilding if the agent is not published yet.
 func (a *Agent) Accept(ctx context.Context, m message.Message, target session.Target) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
@@ -129,31 +140,41 @@ func (a *Agent) Accept(ctx context.Context, m message.Message, target session.Ta
 	}
 	defer a.accepted(acc)
 	err = a.session.FlushTo(ctx, seq+1)
-	rejected, err := a.decide(acc, err)
+	err, stuck := a.decide(acc, err)
 	a.deliver()
-	if !rejected {
+	if err == nil {
 		return nil
 	}
 	err = fmt.Errorf("accept message %s: %w", m.ID, err)
-	if ferr := a.session.Flush(ctx); ferr != nil && a.session.Durable() > seq {
+	ferr := a.session.Flush(ctx)
+	stored := a.session.Durable() > seq
+	switch {
+	case stuck:
+		return fmt.Errorf("%w: %w: it could not be cancelled and may be stored", errors.Join(err, ferr), ErrUncertain)
+	case ferr == nil:
+		return err
+	case stored:
 		return fmt.Errorf("%w: %w: it is stored, but its cancellation is not: %w", err, ErrUncertain, ferr)
+	case errors.Is(ferr, session.ErrUnknownOutcome):
+		return fmt.Errorf("%w: %w: it may be stored without its cancellation: %w", err, ErrUncertain, ferr)
 	}
-	return err
+	return fmt.Errorf("%w (neither it nor its cancellation is stored: %w)", err, ferr)
 }
 
-// decide settles an acceptance whose sync has ended with err: it wakes the agent,
-// or cancels the message and returns why.
-func (a *Agent) decide(acc *acceptance, err error) (rejected bool, _ error) {
+// decide settles an acceptance whose sync has ended with err: it wakes the agent
+// and returns nil, or cancels the message and returns why it is not accepted. stuck
+// says that the cancellation could not be logged.
+func (a *Agent) decide(acc *acceptance, err error) (_ error, stuck bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch acc.state {
 	case acceptShut:
-		return true, fmt.Errorf("agent %s: %w", a.ID(), ErrDisposed)
+		return errors.Join(fmt.Errorf("agent %s: %w", a.ID(), ErrDisposed), err), false
 	case acceptClaimed:
 		// Somebody else's sync made it durable.
-		return false, nil
+		return nil, false
 	case acceptDiscarded:
-		return err != nil, err
+		return err, false
 	}
 	target, at, ok := a.findLocked(acc.id)
 	held := ok && at < a.claimed[listIndex(target)]
@@ -163,13 +184,15 @@ func (a *Agent) decide(acc *acceptance, err error) (rejected bool, _ error) {
 		if ok && !held && !a.closing {
 			a.wakeLocked()
 		}
-		return false, nil
+		return nil, false
 	case held:
-		return false, nil // a turn is claiming it, so it was durable
+		return nil, false // a turn is claiming it, so it was durable
 	case ok:
-		err = errors.Join(err, a.removeLocked(target, at))
+		if rerr := a.removeLocked(target, at); rerr != nil {
+			return errors.Join(err, rerr), true
+		}
 	}
-	return true, err
+	return err, false
 }
 
 func (a *Agent) accepted(acc *acceptance) {
@@ -346,4 +369,30 @@ func (a *Agent) pendingLocked() bool {
 
 func (a *Agent) syncingLocked(id message.ID) bool {
 	return slices.ContainsFunc(a.accepting, func(acc *acceptance) bool { return acc.id == id && acc.state == acceptSyncing })
+}
+
+// unsafeLocked returns the head that has to be stored before everything that a
+// turn would take may be claimed, or 0 if it may already.
+func (a *Agent) unsafeLocked(first bool) (need int64) {
+	look := func(list []session.Queued) {
+		for i := range list {
+			if !a.safeLocked(&list[i]) {
+				need = max(need, list[i].Seq+1)
+			}
+		}
+	}
+	look(a.session.Inbox(session.NextStep))
+	if next := a.session.Inbox(session.NextTurn); first {
+		look(next[:min(len(next), 1)])
+	}
+	return need
+}
+
+// safeLocked reports whether a message may be claimed (see session.Claimable). The
+// acceptance that ended a deferral is not safe before it is stored itself.
+func (a *Agent) safeLocked(q *session.Queued) bool {
+	if a.syncingLocked(q.Message.ID) {
+		return q.Seq < a.session.Durable()
+	}
+	return q.Seq < a.session.Claimable()
 }

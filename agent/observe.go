@@ -39,8 +39,28 @@ type Event struct {
 	Usage  *message.Usage   // of a finished model call
 	Retry  *message.Failure // the failure that is about to be retried
 	Err    error
-	// Missed counts the events that were dropped before this one.
+	// Missed counts the events that an EventMissed stands for.
 	Missed int
+	// Behind says, for an EventMissed, from where to read the logs of the agents that
+	// the dropped events were of: all agents of them if at most MaxBehind were
+	// concerned. Unnamed counts the dropped events of further agents: of those every
+	// log is to be read from where the observer last read it.
+	Behind  []Behind
+	Unnamed int
+
+	seq int64 // of the first event of the log that it tells of; 0 if there is none
+}
+
+// MaxBehind bounds Event.Behind.
+const MaxBehind = 64
+
+// Behind is an agent that an observer missed events of. Reading its log from Seq
+// on shows everything durable that they told of. Seq is the lowest one that a
+// dropped event stands for, or, for those that are no events of the log, such as
+// chunks, the head at the time.
+type Behind struct {
+	Agent *Agent
+	Seq   int64
 }
 
 // lifecycle events are never dropped.
@@ -56,7 +76,7 @@ type observer struct {
 
 	mu     sync.Mutex // guards following
 	queue  []Event
-	missed int
+	missed Event // an EventMissed under way, if its Missed is not 0
 	closed bool
 	wake   chan struct{}
 	done   chan struct{}
@@ -64,7 +84,8 @@ type observer struct {
 
 // Observe calls fn for live events of all agents, in order, on a goroutine of its
 // own. At most size events wait; beyond that, events other than lifecycle edges
-// are dropped and counted in the next EventMissed. stop delivers what waits, ends
+// are dropped, and the next EventMissed says how many and from where to read the
+// logs instead. stop delivers what waits, ends
 // the goroutine, and returns when it is gone; it must not be called from fn.
 func (r *Registry) Observe(size int, fn func(Event)) (stop func()) {
 	o := &observer{fn: fn, size: max(size, 1), wake: make(chan struct{}, 1), done: make(chan struct{})}
@@ -101,16 +122,37 @@ func (o *observer) put(e Event) {
 		o.mu.Unlock()
 		return
 	case len(o.queue) >= o.size && !e.lifecycle():
-		o.missed++
+		o.missLocked(&e)
 		o.mu.Unlock()
 		return
-	case o.missed > 0:
-		o.queue = append(o.queue, Event{Kind: EventMissed, Missed: o.missed})
-		o.missed = 0
+	case o.missed.Missed > 0:
+		o.queue = append(o.queue, o.missed)
+		o.missed = Event{}
 	}
 	o.queue = append(o.queue, e)
 	o.mu.Unlock()
 	o.signal()
+}
+
+func (o *observer) missLocked(e *Event) {
+	m := &o.missed
+	m.Kind = EventMissed
+	m.Missed++
+	seq := e.seq
+	if seq == 0 {
+		seq = e.Agent.session.Head()
+	}
+	for i := range m.Behind {
+		if b := &m.Behind[i]; b.Agent == e.Agent {
+			b.Seq = min(b.Seq, seq)
+			return
+		}
+	}
+	if len(m.Behind) == MaxBehind {
+		m.Unnamed++
+		return
+	}
+	m.Behind = append(m.Behind, Behind{e.Agent, seq})
 }
 
 func (o *observer) run(r *Registry) {
@@ -123,16 +165,16 @@ func (o *observer) run(r *Registry) {
 	for {
 		o.mu.Lock()
 		batch, missed, closed := o.queue, o.missed, o.closed
-		o.queue, o.missed = nil, 0
+		o.queue, o.missed = nil, Event{}
 		o.mu.Unlock()
 		for _, e := range batch {
 			tell(e)
 		}
-		if missed > 0 {
-			tell(Event{Kind: EventMissed, Missed: missed})
+		if missed.Missed > 0 {
+			tell(missed)
 		}
 		switch {
-		case len(batch) > 0 || missed > 0:
+		case len(batch) > 0 || missed.Missed > 0:
 		case closed:
 			return
 		default:

@@ -60,6 +60,7 @@ type Registry struct {
 	closed bool
 	making map[*construction]struct{} // creates and resumes under way
 	made   sync.WaitGroup             // counts them
+	agents sync.WaitGroup             // counts agents from the first line of their creation to the last of their disposal
 	unhook func()                     // from the session registry
 
 	obsMu     sync.RWMutex // guards observers

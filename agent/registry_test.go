@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/llm"
+	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
 )
 
@@ -117,6 +119,7 @@ func TestObserve(t *testing.T) {
 	bubble(t, func(w *world) {
 		l := newLatch()
 		var got []string
+		var behind []agent.Behind
 		first := true
 		stop := w.reg.Observe(3, func(e agent.Event) {
 			if first {
@@ -124,6 +127,7 @@ func TestObserve(t *testing.T) {
 				w.ok(l.wait(w.ctx))
 			}
 			got = append(got, fmt.Sprint(e.Kind, " ", e.Status, " ", e.Missed))
+			behind = append(behind, e.Behind...)
 		})
 		a := w.create()
 		<-l.reached
@@ -145,5 +149,103 @@ func TestObserve(t *testing.T) {
 			fmt.Sprint(agent.EventMissed, "  16"), fmt.Sprint(agent.EventStatus, " idle 0"), fmt.Sprint(agent.EventDisposed, "  0"),
 		}
 		w.same("observed", want, got)
+		// Read the log from there (design § 3): the answer that was missed is in it.
+		if len(behind) != 1 || behind[0].Agent != a {
+			t.Fatalf("behind: %v", behind)
+		}
+		if e, ok := a.Session().Event(behind[0].Seq); !ok || e.Type != session.TypeAssistantMessage {
+			t.Errorf("the log is to be read from %v on", e.Type)
+		}
+	})
+}
+
+// An observer that missed a fact is sent to the event that holds it, not behind it
+// (design § 3).
+func TestObserveSaysFromWhereToRead(t *testing.T) {
+	stored(t, func(w *world) {
+		l := newLatch()
+		var missed []agent.Event
+		first := true
+		stop := w.reg.Observe(1, func(e agent.Event) {
+			if first {
+				first = false
+				w.ok(l.wait(w.ctx))
+			}
+			if e.Kind == agent.EventMissed {
+				missed = append(missed, e)
+			}
+		})
+		defer stop()
+		agents := map[*agent.Agent]bool{}
+		for range 3 {
+			// Without a model the failure is all there is to tell.
+			h, err := w.reg.Create(w.ctx, agent.Create{})
+			w.ok(err)
+			agents[h.Agent()] = true
+		}
+		<-l.reached
+		for a := range agents {
+			w.ask(a, "m1")
+		}
+		for a := range agents {
+			w.ok(a.Dispose(w.ctx, false))
+		}
+		close(l.open)
+		synctest.Wait()
+		for _, e := range missed {
+			for _, b := range e.Behind {
+				if !agents[b.Agent] {
+					t.Errorf("%s is named twice", b.Agent.ID())
+				}
+				delete(agents, b.Agent)
+				from := []string{}
+				for e := range b.Agent.Session().Events(b.Seq) {
+					from = append(from, line(e))
+				}
+				if !slices.Contains(from, "end 1 error INVALID_REQUEST") {
+					t.Errorf("from %d on the log does not tell of the failure: %v", b.Seq, from)
+				}
+			}
+		}
+		w.same("agents of which the observer knows nothing", 0, len(agents))
+	})
+}
+
+// How many agents are named is bounded.
+func TestObserveNamesOnlySoMany(t *testing.T) {
+	stored(t, func(w *world) {
+		l := newLatch()
+		most, unnamed := 0, 0
+		first := true
+		stop := w.reg.Observe(1, func(e agent.Event) {
+			if first {
+				first = false
+				w.ok(l.wait(w.ctx))
+			}
+			most, unnamed = max(most, len(e.Behind)), unnamed+e.Unnamed
+		})
+		defer stop()
+		speak, finish := make(chan struct{}), make(chan struct{})
+		w.model.fallback = func(c *call) {
+			<-speak
+			c.delta(message.BlockText, llm.ChunkTextDelta, "x") // two chunks
+			<-finish
+			c.fail(message.Failure{Code: "INVALID_REQUEST", Message: "no"})
+		}
+		const agents = agent.MaxBehind + 2
+		for i := range agents {
+			w.ok(w.create().Followup(msg(fmt.Sprintf("m%d", i))))
+		}
+		synctest.Wait()
+		close(speak)
+		synctest.Wait()
+		close(finish)
+		synctest.Wait()
+		close(l.open)
+		synctest.Wait()
+		w.same("named", agent.MaxBehind, most)
+		if unnamed < 2*(agents-agent.MaxBehind) {
+			t.Errorf("%d events of further agents", unnamed)
+		}
 	})
 }

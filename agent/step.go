@@ -267,10 +267,11 @@ func (t *turn) attempt(prepared *llm.Prepared, req *llm.Request) (message.Messag
 	if fin.Replay != nil {
 		m.Source.ReplayState = fin.Replay.Encode()
 	}
-	if _, err := a.session.Append(session.Draft{Payload: &session.AssistantMessage{Turn: t.number, Step: t.step, Message: m, Usage: usage}}); err != nil {
+	seq, err := a.session.Append(session.Draft{Payload: &session.AssistantMessage{Turn: t.number, Step: t.step, Message: m, Usage: usage}})
+	if err != nil {
 		return message.Message{}, fin, err
 	}
-	a.reg.observe(Event{Kind: EventMessage, Agent: a, Usage: usage})
+	a.reg.observe(Event{Kind: EventMessage, Agent: a, Usage: usage, seq: seq})
 	return m, fin, nil
 }
 
@@ -344,14 +345,14 @@ func (t *turn) wait(p *llm.Prepared, retry int, delay time.Duration, f message.F
 	f = sane(f)
 	limit, bounded := p.Retry.Limit()
 	id := uuid.NewString()
-	_, err := a.session.Append(session.Draft{Payload: &session.Retry{
+	seq, err := a.session.Append(session.Draft{Payload: &session.Retry{
 		RetryID: id, Turn: t.number, Step: t.step, Provider: p.Config.Provider, Always: !bounded,
 		PolicyKey: p.Retry.Key, Attempt: int64(retry), MaxRetries: int64(limit), DelayMS: delay.Milliseconds(), Failure: f,
 	}})
 	if err != nil {
 		return err
 	}
-	a.reg.observe(Event{Kind: EventRetry, Agent: a, Retry: &f})
+	a.reg.observe(Event{Kind: EventRetry, Agent: a, Retry: &f, seq: seq})
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	select {

@@ -123,7 +123,7 @@ func (b *batch) fault(err error) error {
 
 func (b *batch) run(i int, p *tool.Pending) error {
 	a := b.t.agent
-	a.notifyToolStarted(p.Call())
+	a.notifyToolStarted(p.Call(), b.seqs[i])
 	r := p.Run(b.t.ctx())
 	a.notifyToolEnded(p.Call(), r)
 	return b.finish(i, r)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -419,7 +420,8 @@ func (f fakeCaller) SessionID() string { return f.id }
 func (f fakeCaller) Root() bool        { return true }
 
 // A fault of the scheduling itself drains what runs and ends the turn; what is
-// unanswered then gets the result that a repair would give (core S13).
+// unanswered then gets the result that a repair would give, but for its text: the
+// process goes on (core S13).
 func TestSchedulerFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refuse := false
@@ -442,6 +444,14 @@ func TestSchedulerFault(t *testing.T) {
 		w.same("course", []string{
 			"call c1 safe", "result c1", "result c2 TOOL_NOT_STARTED", "result c3 TOOL_NOT_STARTED", "step-end 1.1", "end 1 error UNKNOWN",
 		}, lines(a, "call", "result", "step-end", "end"))
+		for e := range a.Session().Events(0) {
+			if p, ok := e.Payload().(*session.ToolResult); ok && p.ErrorCode == session.CodeToolNotStarted {
+				text := message.JoinText(p.Message.Content[0].Content)
+				if !strings.Contains(text, "internal fault") || strings.Contains(text, "process") {
+					t.Errorf("the model reads %q", text)
+				}
+			}
+		}
 		if f := w.rec.failures(a); len(f) != 1 || !errors.Is(f[0], errBoom) {
 			t.Errorf("failures: %v", f)
 		}
