@@ -22,6 +22,8 @@ const (
 	EventMessage
 	EventToolStarted
 	EventToolEnded
+	// EventToolRefused is a call that never started: Err says why.
+	EventToolRefused
 	EventRetry
 	EventFailed
 	EventMissed

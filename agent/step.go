@@ -316,6 +316,7 @@ func sanitize(blocks []message.Block) {
 		*s = strings.ToValidUTF8(*s, "\uFFFD")
 	}
 	seen := map[string]bool{}
+	next := map[string]int{} // the number that the next call of the same id gets
 	for i := range blocks {
 		b := &blocks[i]
 		clean(&b.Text)
@@ -329,8 +330,9 @@ func sanitize(blocks []message.Block) {
 			b.ID = "call"
 		}
 		id := b.ID
-		for n := 2; seen[b.ID]; n++ {
+		for n := max(next[id], 2); seen[b.ID]; n++ {
 			b.ID = fmt.Sprintf("%s-%d", id, n)
+			next[id] = n + 1
 		}
 		seen[b.ID] = true
 		if b.Name == "" {

@@ -89,12 +89,16 @@ func (b *batch) dispatch(i int) error {
 	}
 	pending, refused := a.tools.Prepare(t.ctx(), in, a.execOptions())
 	if refused != nil {
+		a.reg.observe(Event{Kind: EventToolRefused, Agent: a, Err: errors.New(message.JoinText(refused.Content)),
+			seq: seq, Call: &tool.Call{ID: c.ID, Name: c.Name, Args: []byte(c.Arguments), Caller: a, Turn: in.Turn, Step: in.Step}})
 		return b.finish(i, *refused)
 	}
 	if !pending.ConcurrencySafe() {
 		// A barrier: everything before it ends first, nothing after it starts.
 		b.bodies.Wait()
-		return b.run(i, pending)
+		b.start(i, pending)
+		b.bodies.Wait()
+		return b.fault(nil)
 	}
 	select {
 	case b.slots <- struct{}{}:
@@ -102,12 +106,28 @@ func (b *batch) dispatch(i int) error {
 		// The pipeline has let it pass, but it never got a place in the pool.
 		return b.finish(i, tool.ErrorResult(tool.CodeAbortedBeforeDispatch, "the turn was cancelled before this call was started"))
 	}
-	b.bodies.Go(func() {
-		defer func() { <-b.slots }()
-		// What happens is read where the batch goes on.
-		_ = b.fault(contain("tool scheduling", func() error { return b.run(i, pending) }))
-	})
+	b.start(i, pending)
 	return nil
+}
+
+// start runs a body on a goroutine of its own. What goes wrong is read where the
+// batch goes on.
+func (b *batch) start(i int, p *tool.Pending) {
+	safe := p.ConcurrencySafe()
+	b.bodies.Go(func() {
+		returned := false
+		defer func() {
+			if safe {
+				<-b.slots
+			}
+			if !returned {
+				// runtime.Goexit, for instance by a test helper inside a tool.
+				_ = b.fault(fmt.Errorf("tool %q ended its goroutine instead of returning", b.calls[i].Name))
+			}
+		}()
+		_ = b.fault(contain("tool scheduling", func() error { return b.run(i, p) }))
+		returned = true
+	})
 }
 
 // fault notes a fault of the scheduling itself and returns the first one: nothing

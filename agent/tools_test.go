@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -456,6 +457,50 @@ func TestSchedulerFault(t *testing.T) {
 			t.Errorf("failures: %v", f)
 		}
 		w.ask(a, "m2") // the next request is legal
+		w.finish()
+	})
+}
+
+// A tool that ends its goroutine instead of returning is a fault of the step, not
+// the end of the agent: the turn ends as an error and the next one runs (G10).
+func TestToolEndsItsGoroutine(t *testing.T) {
+	for _, safe := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, true, agent.Config{})
+			w.register("gone", safe, func(context.Context, *tool.Call) (any, error) {
+				runtime.Goexit()
+				return nil, nil
+			})
+			w.model.script(uses("gone"))
+			a := w.create()
+			w.ok(a.Followup(msg("m1")))
+			w.idle(a)
+			if f := w.rec.failures(a); len(f) != 1 || !strings.Contains(f[0].Error(), `"gone"`) {
+				t.Errorf("failures: %v", f)
+			}
+			w.ask(a, "m2")
+			w.finish()
+		})
+	}
+}
+
+// Whoever watches learns of a call that was refused before it started.
+func TestObserversHearOfRefusedCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, true, agent.Config{})
+		refused := make(chan string, 4)
+		stop := w.reg.Observe(64, func(e agent.Event) {
+			if e.Kind == agent.EventToolRefused {
+				refused <- e.Call.Name + ": " + e.Err.Error()
+			}
+		})
+		w.model.script(uses("nosuch"))
+		a := w.create()
+		w.ask(a, "m1")
+		stop()
+		if got := <-refused; !strings.HasPrefix(got, "nosuch: Error: ") {
+			t.Errorf("heard %q", got)
+		}
 		w.finish()
 	})
 }
