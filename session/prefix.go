@@ -131,6 +131,9 @@ func (s *Session) take(e Event) error {
 	}
 	if s.checking {
 		s.surf.trace(&e)
+		if s.cells != nil && e.Seq >= s.header.SeedLength {
+			s.cells.Apply(&e)
+		}
 		return nil
 	}
 	s.events = append(s.events, e)

@@ -259,10 +259,10 @@ func (r *Registry) rebuild(rec Record, events iter.Seq2[Event, error], checking 
 	if rec.Header.Version != FormatVersion {
 		return nil, versionError(rec.Header.ID, rec.Header.Version)
 	}
+	if r.cfg.NewCells != nil {
+		s.cells = r.cfg.NewCells(&s.header)
+	}
 	if !checking {
-		if r.cfg.NewCells != nil {
-			s.cells = r.cfg.NewCells(&s.header)
-		}
 		s.events = make([]Event, 0, rec.Head+8)
 	}
 	s.g.replay = true

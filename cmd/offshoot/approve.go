@@ -4,9 +4,13 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/offshoot-dev/offshoot/tool"
 )
@@ -39,7 +43,15 @@ func (a *terminalApprover) Approve(ctx context.Context, req *tool.ApprovalReques
 		return tool.ApprovalUnavailable, fmt.Errorf("ask: %w", err)
 	}
 	defer func() { _ = tty.Close() }() // nothing is buffered in it
-	if _, err := fmt.Fprintf(tty, "\n%s\nAllow this once? [y/N] ", describeRequest(req)); err != nil {
+	about, hidden := describeRequest(req)
+	if _, err := fmt.Fprintf(tty, "\n%s\n", about); err != nil {
+		return tool.ApprovalUnavailable, fmt.Errorf("ask: %w", err)
+	}
+	// What was typed before the question was there is no answer to it.
+	if err := flushTerminal(tty); err != nil {
+		return tool.ApprovalUnavailable, fmt.Errorf("ask: %w", err)
+	}
+	if _, err := io.WriteString(tty, prompting(hidden)); err != nil {
 		return tool.ApprovalUnavailable, fmt.Errorf("ask: %w", err)
 	}
 	// A terminal's read can only be ended through its deadline.
@@ -52,30 +64,125 @@ func (a *terminalApprover) Approve(ctx context.Context, req *tool.ApprovalReques
 	case err != nil:
 		return tool.ApprovalUnavailable, fmt.Errorf("ask: %w", err)
 	}
-	switch strings.ToLower(strings.TrimSpace(line)) {
-	case "y", "yes":
+	if allows(line, hidden) {
 		return tool.ApprovalAllowedOnce, nil
 	}
 	return tool.ApprovalRejected, nil
 }
 
-// describeRequest words a question. Control characters of a model's arguments
-// must not reach the terminal.
-func describeRequest(req *tool.ApprovalRequest) string {
+func flushTerminal(tty *os.File) error {
+	conn, err := tty.SyscallConn() // Fd would end the deadlines
+	if err != nil {
+		return err
+	}
+	var flushErr error
+	if err := conn.Control(func(fd uintptr) { flushErr = flushInput(int(fd)) }); err != nil {
+		return err
+	}
+	return flushErr
+}
+
+// prompting is what is asked when so many characters are not shown.
+func prompting(hidden int) string {
+	if hidden == 0 {
+		return "Allow this once? [y/N] "
+	}
+	return fmt.Sprintf("%s of this call are NOT shown. Type yes in full to allow it once all the same: ", plural(int64(hidden), "character"))
+}
+
+// allows reads the answer to it.
+func allows(line string, hidden int) bool {
+	line = strings.ToLower(strings.TrimSpace(line))
+	return line == "yes" || line == "y" && hidden == 0
+}
+
+// describeRequest words a question and counts the characters that it does not
+// show. It shows what will run, not the tool's summary, which need not say all.
+func describeRequest(req *tool.ApprovalRequest) (text string, hidden int) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "The agent wants to call %s", req.Tool)
+	fmt.Fprintf(&b, "The agent wants to call %s", escapeInvisible(req.Tool))
 	if req.Cwd != "" {
-		fmt.Fprintf(&b, " in %s", req.Cwd)
+		fmt.Fprintf(&b, " in %s", printable(req.Cwd))
 	}
-	b.WriteString(":\n  ")
-	if req.Summary != "" {
-		b.WriteString(printable(req.Summary) + "\n  ")
-	}
-	b.WriteString(printable(clip(string(req.Args), 2000)))
+	args, hidden := unfold(string(req.Args))
+	b.WriteString(":\n  " + args)
 	if req.Reason != "" {
 		b.WriteString("\n(" + printable(req.Reason) + ")")
 	}
+	return b.String(), hidden
+}
+
+// What a person can be expected to read before an answer.
+const (
+	maxAskedLines = 200
+	maxAskedBytes = 16 << 10
+	askedColumns  = 80
+)
+
+// unfold shows JSON as it is, so that different arguments never look the same:
+// invisible characters are escapes, and after an escaped line break the line ends
+// as well. It returns how many characters are beyond what a person can read.
+func unfold(args string) (text string, hidden int) {
+	var b strings.Builder
+	lines, column, escaped := 1, 0, false
+	for i, c := range args {
+		if lines > maxAskedLines || b.Len() > maxAskedBytes {
+			return b.String(), utf8.RuneCountInString(args[i:])
+		}
+		breaks := c == '\n' || escaped && c == 'n'
+		switch {
+		case c == '\n':
+		case c == '\t' || c == '\r':
+			b.WriteByte(' ') // between values: in a string they are escapes
+		default:
+			b.WriteString(escapeRune(c))
+		}
+		escaped = c == '\\' && !escaped
+		if column++; breaks {
+			b.WriteString("\n    ")
+		}
+		if breaks || column == askedColumns {
+			lines, column = lines+1, 0
+		}
+	}
+	return b.String(), 0
+}
+
+// escapeInvisible makes JSON fit for a terminal, with the same meaning.
+func escapeInvisible(s string) string {
+	var b strings.Builder
+	for _, c := range s {
+		if c == '\n' { // between the lines
+			b.WriteByte('\n')
+			continue
+		}
+		b.WriteString(escapeRune(c))
+	}
 	return b.String()
+}
+
+func escapeRune(c rune) string {
+	switch {
+	case unicode.IsPrint(c):
+		return string(c)
+	case c > 0xffff:
+		high, low := utf16.EncodeRune(c)
+		return fmt.Sprintf(`\u%04x\u%04x`, high, low)
+	}
+	return fmt.Sprintf(`\u%04x`, c)
+}
+
+// legible is printable for a text of several lines: it keeps those and the tabs.
+func legible(s string) string {
+	lines := strings.Split(strings.ReplaceAll(s, "\r\n", "\n"), "\n")
+	for i, line := range lines {
+		cells := strings.Split(line, "\t")
+		for j, cell := range cells {
+			cells[j] = printable(cell)
+		}
+		lines[i] = strings.Join(cells, "\t")
+	}
+	return strings.Join(lines, "\n")
 }
 
 // printable replaces control characters, so that text from a model or a file

@@ -225,7 +225,7 @@ func (a *app) writeOverview(o *overview) error {
 	p := &paper{w: a.stdout}
 	eff := o.Configuration
 	p.line("# configuration; later files, the environment and flags win")
-	p.put(eff.Text())
+	p.put(legible(eff.Text()))
 	p.line("\n# files")
 	for _, f := range eff.Files {
 		state := ""
@@ -260,7 +260,7 @@ func (a *app) writeOverview(o *overview) error {
 	if o.Model != nil {
 		p.line("%s (%s)", printable(o.Model.Ref), printable(o.Model.Why))
 	} else {
-		p.line("none (%s)", o.ModelError)
+		p.line("none (%s)", printable(o.ModelError))
 	}
 	p.line("\n# providers")
 	for _, v := range o.Providers {

@@ -152,6 +152,52 @@ func TestApproval(t *testing.T) {
 	}
 }
 
+// TestApprovalOfWhatIsSeen: what was typed before the question does not answer it,
+// and one key does not allow what is not shown.
+func TestApprovalOfWhatIsSeen(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, ahead, pad, asked, answer string
+		ran                             int
+	}{
+		{name: "typed ahead", ahead: "y\ny\n", asked: question, answer: "n\n"},
+		{name: "one key", pad: strings.Repeat("x", 20_000), asked: "all the same: ", answer: "y\n"},
+		{name: "in full", pad: strings.Repeat("x", 20_000), asked: "all the same: ", answer: "yes\n", ran: 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w, _ := newModelWorld(t, fakemodel.OpenAI)
+			c := newTerminal(t)
+			p := w.prepare("run", `[[fake:tool bash {"command":"echo ran >> ran.txt # `+tt.pad+`"}]] [[fake:reply went on]]`)
+			c.enter(tt.ahead)
+			c.begin(p)
+			c.until(tt.asked)
+			c.enter(tt.answer)
+			c.until("")
+			if e := p.wait(); e.code != 0 || w.count("ran.txt") != tt.ran {
+				t.Errorf("%v\nterminal: %q", e, c.seen.String())
+			}
+		})
+	}
+}
+
+// TestAnswerOnTerminal: a model's answer cannot command the terminal.
+func TestAnswerOnTerminal(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{nil, {"--json"}} {
+		w, _ := newModelWorld(t, fakemodel.OpenAI)
+		c := newTerminal(t)
+		p := w.prepare(append([]string{"run", "[[fake:reply a \x1b]0;t\x07 \u009b31m\tb\nc]]", "--quiet"}, args...)...)
+		p.cmd.Stdout = c.slave
+		c.begin(p)
+		c.until("")
+		seen := c.seen.String()
+		if e := p.wait(); e.code != 0 || strings.ContainsAny(seen, "\x1b\x07\u009b") || args == nil && !strings.Contains(seen, "\uFFFD31m\tb\r\nc\r\n") {
+			t.Errorf("%v\nterminal: %q", e, seen)
+		}
+	}
+}
+
 // TestApprovalInterrupted: an interrupt dismisses the question.
 func TestApprovalInterrupted(t *testing.T) {
 	t.Parallel()

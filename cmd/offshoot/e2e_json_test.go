@@ -25,6 +25,7 @@ type outputLine struct {
 	StopReason string          `json:"stopReason"`
 	Text       *string         `json:"text"`
 	Model      string          `json:"model"`
+	Count      int             `json:"count"`
 	Usage      map[string]int64
 }
 

@@ -65,6 +65,8 @@ const (
 	killRequest = "request" // the request is about to leave
 	killChunk   = "chunk"   // in the middle of a stream
 	killBody    = "body"    // inside a tool that has done its work
+	killStuck   = "stuck"   // nobody dies, but the store answers nothing until it is told to stop
+	killDeaf    = "deaf"    // not even then
 	killNothing = "hang"    // nobody dies, but a session never retires
 	killLose    = "lose"    // before the batch is stored
 	killBefore  = "before"  // what stands before the event is stored, it is not
@@ -94,14 +96,36 @@ func (k *killer) configure(o *harness.Options) {
 	if k.point == killRequest && !k.child {
 		o.HTTPClient = &http.Client{Transport: deadly{}}
 	}
-	if k.typ == "" {
+	stuck := k.point == killStuck || k.point == killDeaf
+	if k.typ == "" && !stuck {
 		return
 	}
 	store, err := harness.OpenStore(context.Background(), o.Config.Config.Store)
 	if err != nil {
 		return // the command finds the same fault and words it
 	}
+	if stuck {
+		o.Store = &stuckStore{Store: store, deaf: k.point == killDeaf}
+		return
+	}
 	o.Store = &deadlyStore{Store: store, k: k}
+}
+
+// stuckStore opens no session.
+type stuckStore struct {
+	session.Store
+	deaf bool
+}
+
+func (s *stuckStore) Open(ctx context.Context, _ session.ID) (session.Writer, error) {
+	if _, err := os.Stderr.WriteString("the store is stuck\n"); err != nil {
+		return nil, err
+	}
+	if s.deaf {
+		select {}
+	}
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
 }
 
 // deadly is a transport over which no request ever leaves.

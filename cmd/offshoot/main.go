@@ -125,8 +125,9 @@ func (a *app) newRootCommand() *cobra.Command {
 	f.StringVar(&a.global.cwd, "cwd", "", "work in this `DIR` (default: here)")
 	root.AddCommand(
 		newRunCommand(a), newResumeCommand(a), newSessionsCommand(a),
-		newConfigCommand(a), newTrustCommand(a), newVersionCommand(a),
+		newConfigCommand(a), newTrustCommand(a), newDoctorCommand(a), newVersionCommand(a),
 	)
+	a.complete(root)
 	root.SetHelpCommand(newHelpCommand(root))
 	return root
 }

@@ -28,11 +28,13 @@ type progress struct {
 
 	mu     sync.Mutex // guards following
 	root   *node
-	nodes  map[*agent.Agent]*node
-	names  map[session.ID]string // what the children are called
+	nodes  map[session.ID]*node  // of no agent: those are gone when they are disposed
+	names  map[session.ID]string // what children are called that have no node yet
+	kept   int                   // nodes of agents that are gone
 	drawn  int                   // lines of the last drawing
 	frame  int
 	paused int
+	halted bool             // the run is being stopped
 	last   *message.Failure // the newest failure of a model call
 
 	stopTick chan struct{}
@@ -40,14 +42,18 @@ type progress struct {
 }
 
 type node struct {
-	agent   *agent.Agent
 	label   string
 	depth   int
+	parent  *node
 	kids    []*node
+	gone    bool  // disposed
+	folded  int   // finished nodes below that are only counted
+	spent   int64 // their tokens
 	started time.Time
 	ended   time.Time
 	running bool
 	failed  bool
+	stopped bool // ended because the run was being stopped
 	doing   string
 	tokens  int64
 	calls   map[string]string // running tool calls: id to description
@@ -55,6 +61,8 @@ type node struct {
 }
 
 const (
+	// maxNodes is how many agents are kept apart; finished ones beyond are counted.
+	maxNodes   = 500
 	tick       = 100 * time.Millisecond
 	spinner    = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 	wrapOff    = "\x1b[?7l"
@@ -64,7 +72,7 @@ const (
 
 func newProgress(w io.Writer, live, quiet bool, size func() (int, int)) *progress {
 	p := &progress{w: w, live: live && !quiet, quiet: quiet, now: time.Now, size: size,
-		nodes: map[*agent.Agent]*node{}, names: map[session.ID]string{}, stopTick: make(chan struct{})}
+		nodes: map[session.ID]*node{}, names: map[session.ID]string{}, stopTick: make(chan struct{})}
 	if p.live {
 		p.ticking.Go(p.run)
 	}
@@ -99,6 +107,13 @@ func (p *progress) stop() {
 	p.quiet = true
 }
 
+// halt says that the run is being stopped: who ends from now on did not finish.
+func (p *progress) halt() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.halted = true
+}
+
 // pause keeps the terminal free for somebody else until resume is called.
 func (p *progress) pause() (resume func()) {
 	p.mu.Lock()
@@ -120,7 +135,7 @@ func (p *progress) note(format string, args ...any) {
 		return
 	}
 	p.erase()
-	p.print(fmt.Sprintf(format, args...) + "\n")
+	p.print(printable(fmt.Sprintf(format, args...)) + "\n")
 	p.draw()
 }
 
@@ -132,24 +147,40 @@ func (p *progress) started(e subagent.StartEdge) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.names[e.ID] = printable(clip(e.Label, 60))
-	for a, n := range p.nodes {
-		if a.ID() == e.ID {
-			n.label = p.names[e.ID]
-		}
+	if p.quiet {
+		return
 	}
+	name := printable(clip(e.Label, 60))
+	if n := p.nodes[e.ID]; n != nil {
+		n.label = name
+		return
+	}
+	p.names[e.ID] = name
 }
 
 // observe takes one live event.
 func (p *progress) observe(e agent.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if e.Kind == agent.EventMissed {
+	switch e.Kind {
+	case agent.EventMissed:
+		return
+	case agent.EventRetry:
+		p.last = e.Retry
+	case agent.EventFailed:
+		f := llm.FailureOf(e.Err)
+		p.last = &f
+	}
+	if p.quiet {
 		return
 	}
-	n := p.nodes[e.Agent]
+	id, owner := e.Agent.ID(), session.ID("")
+	if o := e.Agent.Owner(); o != nil {
+		owner = o.ID()
+	}
+	n := p.nodes[id]
 	if n == nil {
-		n = p.add(e.Agent)
+		n = p.add(id, owner)
 	}
 	switch e.Kind {
 	case agent.EventStatus:
@@ -158,6 +189,7 @@ func (p *progress) observe(e agent.Event) {
 			n.started = p.now()
 		}
 		if !n.running {
+			n.stopped = p.halted
 			n.ended, n.doing = p.now(), ""
 			p.line(n, fmt.Sprintf("idle after %s, %s tokens", n.elapsed(p.now()), count(n.tokens)))
 		} else {
@@ -180,21 +212,53 @@ func (p *progress) observe(e agent.Event) {
 		if e.Failed {
 			p.line(n, printable(clip(e.Call.Describe(), 60))+" failed")
 		}
+	case agent.EventToolRefused:
+		n.doing = printable(clip(e.Call.Name, 60)) + " was refused"
+		p.line(n, printable(clip(fmt.Sprintf("%s was refused: %v", e.Call.Name, e.Err), 200)))
 	case agent.EventRetry:
-		p.last = e.Retry
 		n.doing = "waiting to try again: " + printable(clip(e.Retry.Message, 60))
 		p.line(n, n.doing)
 	case agent.EventFailed:
 		n.failed = true
-		f := llm.FailureOf(e.Err)
-		p.last = &f
-		p.line(n, "failed: "+printable(clip(f.Message, 200)))
+		p.line(n, "failed: "+printable(clip(p.last.Message, 200)))
 	case agent.EventDisposed:
 		n.running = false
 		if n.ended.IsZero() {
 			n.ended = p.now()
 		}
+		p.forget(id, n)
 	}
+}
+
+// forget notes that an agent is gone. Beyond maxNodes it folds finished leaves,
+// the oldest first, into counts of their parents.
+func (p *progress) forget(id session.ID, n *node) {
+	n.gone = true
+	delete(p.names, id)
+	// What nothing else looks up needs no entry: a disposed agent has no more events,
+	// and no more children.
+	delete(p.nodes, id)
+	if n.parent == nil {
+		return
+	}
+	for p.kept++; p.kept+len(p.nodes) > maxNodes && p.root.fold(); p.kept-- {
+	}
+}
+
+// fold turns one finished leaf below n into a count and reports whether there was one.
+func (n *node) fold() bool {
+	for i, k := range n.kids {
+		if k.fold() {
+			return true
+		}
+		if k.gone && len(k.kids) == 0 {
+			n.folded += 1 + k.folded
+			n.spent += k.tokens + k.spent
+			n.kids = append(n.kids[:i:i], n.kids[i+1:]...)
+			return true
+		}
+	}
+	return false
 }
 
 func (n *node) toolEnded(c *tool.Call) {
@@ -219,19 +283,20 @@ func doing(c llm.Chunk, was string) string {
 	return was
 }
 
-func (p *progress) add(a *agent.Agent) *node {
-	n := &node{agent: a, calls: map[string]string{}, started: p.now(), label: "agent"}
-	p.nodes[a] = n
-	parent := p.nodes[a.Owner()]
-	if a.Owner() == nil || parent == nil {
+func (p *progress) add(id, owner session.ID) *node {
+	n := &node{calls: map[string]string{}, started: p.now(), label: "agent"}
+	p.nodes[id] = n
+	parent := p.nodes[owner]
+	if parent == nil {
 		if p.root == nil {
 			p.root = n
 		}
 		return n
 	}
-	n.depth, n.label = parent.depth+1, "subagent"
-	if name, ok := p.names[a.ID()]; ok {
+	n.parent, n.depth, n.label = parent, parent.depth+1, "subagent"
+	if name, ok := p.names[id]; ok {
 		n.label = name
+		delete(p.names, id)
 	}
 	parent.kids = append(parent.kids, n)
 	return n
@@ -315,6 +380,8 @@ func (p *progress) render(n *node, head, tail string, lines *[]string) {
 		mark = string(frames[p.frame%len(frames)])
 	case n.failed:
 		mark = "✗"
+	case n.stopped:
+		mark = "■"
 	}
 	what := n.doing
 	if len(n.order) > 0 {
@@ -327,6 +394,13 @@ func (p *progress) render(n *node, head, tail string, lines *[]string) {
 		what = " · " + what
 	}
 	*lines = append(*lines, fmt.Sprintf("%s%s %s%s · %s · %s tokens", head, mark, n.label, what, n.elapsed(p.now()), count(n.tokens)))
+	if n.folded > 0 {
+		branch := "├─ "
+		if len(n.kids) == 0 {
+			branch = "└─ "
+		}
+		*lines = append(*lines, fmt.Sprintf("%s%s… %d more, finished · %s tokens", tail, branch, n.folded, count(n.spent)))
+	}
 	for i, k := range n.kids {
 		if i == len(n.kids)-1 {
 			p.render(k, tail+"└─ ", tail+"   ", lines)

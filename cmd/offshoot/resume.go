@@ -22,7 +22,7 @@ func newResumeCommand(a *app) *cobra.Command {
 		Short: "Go on with a stored session, also one that crashed",
 		Long: "Resume opens a root session, repairs what a crash left, and gives it the prompt. Without one it goes on with what\n" +
 			"is owed and queued, and says so when that is nothing. The model is that of the session's last request unless\n" +
-			"--model names another. SESSION may be the beginning of an id.",
+			"--model names another. SESSION may be the beginning of an id.\n\n" + jsonHelp,
 		Args: arguments(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			prompt := ""
@@ -40,6 +40,9 @@ func newResumeCommand(a *app) *cobra.Command {
 }
 
 func (a *app) resume(ctx context.Context, cmd *cobra.Command, f *runFlags, name, prompt string) error {
+	if cmd.Flags().Changed("cwd") {
+		return usagef("flag --cwd: a session is resumed in its own folder")
+	}
 	flags := f.flags(cmd)
 	rec, err := a.find(ctx, cmd, flags, name)
 	if err != nil {
@@ -54,10 +57,11 @@ func (a *app) resume(ctx context.Context, cmd *cobra.Command, f *runFlags, name,
 	if err != nil {
 		return err
 	}
-	r, err := a.newRunner(ctx, f, eff, choice)
+	r, err := a.newRunner(f, eff, choice)
 	if err != nil {
 		return err
 	}
+	r.rootID = rec.Header.ID
 	return r.drive(ctx, func(ctx context.Context) (*agent.Handle, error) {
 		return r.h.ResumeRoot(ctx, rec.Header.ID, choice)
 	}, func(ctx context.Context, root *agent.Agent) (bool, error) {

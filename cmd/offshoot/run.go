@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -19,7 +18,9 @@ import (
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/harness"
 	"github.com/offshoot-dev/offshoot/harness/config"
+	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/llm/scripted"
+	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/tool"
@@ -45,8 +46,8 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	fs.IntVar(&f.maxDepth, "max-depth", 0, "how deep agents may delegate; 0 forbids it")
 	fs.IntVar(&f.maxTokens, "max-tokens", 0, "the most tokens that one model call may produce")
 	fs.DurationVar(&f.timeout, "timeout", 0, "give up after this long, e.g. 90s; 0 is never")
-	fs.BoolVar(&f.json, "json", false, "write one JSON object a line to stdout: events once they are stored, live chunks, the result")
-	fs.BoolVar(&f.quiet, "quiet", false, "show no progress")
+	fs.BoolVar(&f.json, "json", false, "write one JSON object a line to stdout: events once they are stored, live chunks, the result last")
+	fs.BoolVar(&f.quiet, "quiet", false, "show no progress and no notes")
 }
 
 // flags returns what was really given, for the configuration.
@@ -71,6 +72,10 @@ func (f *runFlags) flags(cmd *cobra.Command) config.Flags {
 	return c
 }
 
+const jsonHelp = "With --json the last line is the result, also when the session could not go on. Its stopReason is completed,\n" +
+	"nothing (a resumed session owed nothing), refusal, aborted, error, or how else the turn ended. Live chunks that a\n" +
+	"slow reader left no room for are told by a line of type assistant.chunk.dropped with their count; events never are."
+
 func newRunCommand(a *app) *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
@@ -78,6 +83,7 @@ func newRunCommand(a *app) *cobra.Command {
 		Short: "Give an agent a task and watch it delegate",
 		Long: "Run starts a fresh agent in the working directory, gives it the prompt, and prints its last answer.\n" +
 			"A prompt of - is read from standard input. Everything is logged; see offshoot sessions.\n\n" +
+			jsonHelp + "\n\n" +
 			"Exit codes: 0 the turn completed; 1 it ended any other way; 2 a mistake in the call or the configuration;\n" +
 			"130 interrupted, 143 terminated.",
 		Args: cobra.MaximumNArgs(1), // an empty prompt is named by what reads it
@@ -124,10 +130,11 @@ func (a *app) run(ctx context.Context, cmd *cobra.Command, f *runFlags, prompt s
 	if err != nil {
 		return err
 	}
-	r, err := a.newRunner(ctx, f, eff, choice)
+	r, err := a.newRunner(f, eff, choice)
 	if err != nil {
 		return err
 	}
+	r.fallback = choice.Ref.Route == config.DemoRoute && choice.Source.Kind == config.FromDefault
 	return r.drive(ctx, func(ctx context.Context) (*agent.Handle, error) {
 		return r.h.NewRoot(ctx, eff.Cwd, choice)
 	}, func(ctx context.Context, root *agent.Agent) (bool, error) {
@@ -135,118 +142,135 @@ func (a *app) run(ctx context.Context, cmd *cobra.Command, f *runFlags, prompt s
 	})
 }
 
-// runner is one run of a tree, from the opening of the system to its result.
+// runner is one run of a tree, from the opening of the system to its result. Only
+// the goroutine that calls drive reads and writes its fields.
 type runner struct {
-	app    *app
-	flags  *runFlags
-	eff    *config.Effective
-	choice config.Choice
-	h      *harness.Harness
-	prog   *progress
-	tally  *tally
-	lines  *lineWriter
-	notes  *remarks
+	app     *app
+	flags   *runFlags
+	eff     *config.Effective
+	choice  config.Choice
+	options harness.Options
+	h       *harness.Harness
+	prog    *progress
+	tally   *tally
+	out     *lineWriter
+	stop    *stopper
+	notes   *remarks
 
-	rootID session.ID
-	root   *agent.Agent
+	fallback bool       // the demo runs because nothing else was chosen
+	cut      bool       // the resumed session's last turn was cut by a crash
+	rootID   session.ID // "" until it is known
+	root     *agent.Agent
 }
 
-func (a *app) newRunner(ctx context.Context, f *runFlags, eff *config.Effective, choice config.Choice) (*runner, error) {
+// newRunner returns a runner that has opened nothing yet; drive is to follow.
+func (a *app) newRunner(f *runFlags, eff *config.Effective, choice config.Choice) (*runner, error) {
 	if f.timeout < 0 {
 		return nil, usagef("flag --timeout: %s is no time to wait", f.timeout)
 	}
 	r := &runner{app: a, flags: f, eff: eff, choice: choice, tally: &tally{}, notes: &remarks{}}
-	live := a.isTerminal(a.stderr)
+	dumb := false
+	if term, ok := a.env("TERM"); ok {
+		dumb = term == "dumb"
+	}
+	live := a.isTerminal(a.stderr) && !dumb
 	r.prog = newProgress(a.stderr, live, f.quiet, a.terminalSize)
 	mode := eff.Config.Permissions.Mode
-	asks := a.isTerminal(a.stdin) && live
+	asks := a.isTerminal(a.stdin) && a.isTerminal(a.stderr)
 	if mode == "" {
 		mode = config.PermissionReadOnly
 		if asks {
 			mode = config.PermissionAsk
 		}
 	}
-	o := harness.Options{Config: eff, Env: a.env, Permission: mode, UserAgent: userAgent(), DemoPace: scripted.DefaultPace, Logger: slog.New(&remarkHandler{to: r.notes})}
+	r.options = harness.Options{Config: eff, Env: a.env, Permission: mode, UserAgent: userAgent(), DemoPace: scripted.DefaultPace, Logger: slog.New(&remarkHandler{to: r.notes})}
 	if mode == config.PermissionAsk && asks {
 		var approver tool.Approver = newTerminalApprover(r.prog.pause)
-		o.Approver = approver
-	}
-	if a.configure != nil {
-		a.configure(&o)
-	}
-	h, err := harness.Open(ctx, o)
-	if err != nil {
-		r.prog.stop()
-		r.notes.tell(a.stderr, err)
-		return nil, err
-	}
-	r.h = h
-	if a.opened != nil {
-		a.opened(h)
+		r.options.Approver = approver
 	}
 	return r, nil
 }
 
-// drive makes the root, starts it, waits until its tree has settled, and reports.
-// start says whether there was anything to do.
+// drive opens the system, makes the root, starts it, waits until its tree has
+// settled, and reports. start says whether there was anything to do. The contexts
+// of open and start end with whatever ends the run.
 func (r *runner) drive(ctx context.Context, open func(context.Context) (*agent.Handle, error), start func(context.Context, *agent.Agent) (bool, error)) error {
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(signals)
 	// A reader that is gone is a failed write, not the end of the process: the tree
 	// must still be settled and stored. Nobody reads the channel. (To ignore the
 	// signal would be inherited by what tools start.)
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
-
-	r.lines = &lineWriter{w: r.app.stdout, failed: func(error) { r.cancel(session.Cause{Kind: session.CauseHook, Reason: "the output cannot be written"}) }}
-	stopObserver := r.h.Agents.Observe(4096, r.prog.observe)
-	r.h.Agents.AddHooks(agent.Hooks{Created: func(a *agent.Agent) error {
-		r.tally.watch(func() session.ID { return r.rootID }, a)
-		return nil
-	}})
-	r.h.Subagents.AddHooks(subagent.Hooks{Started: r.prog.started}, nil)
-	if r.flags.json {
-		r.streamEvents()
-	}
-	handle, err := open(ctx)
-	if err == nil {
-		r.root = handle.Agent()
-		outcome := &session.Outcome{}
-		with, _ := r.root.Session().Watch(outcome)
-		err = r.settle(ctx, signals, start, outcome, with)
-	}
-	// What is queued stays queued: this is the end of the process, not of the work.
-	closed := make(chan struct{})
-	var impatient sync.WaitGroup
-	impatient.Go(func() { r.obey(signals, closed, err) })
-	closeErr := r.h.Close(ctx)
-	close(closed)
-	impatient.Wait()
-	stopObserver()
+	r.stop = newStopper(ctx, r.flags.timeout, r.prog.note)
+	defer r.stop.end()
+	r.out = newLineWriter(r.app.stdout, r.filter(), r.stop.broken)
+	err, closeErr := r.work(ctx, open, start)
 	r.prog.stop()
 	err = r.report(err, novel(closeErr, err))
 	r.notes.tell(r.app.stderr, err)
 	return err
 }
 
-// obey lets a second signal end the process while the system is being closed.
-func (r *runner) obey(signals <-chan os.Signal, closed <-chan struct{}, err error) {
-	var end *ending
-	again := errors.As(err, &end) && end.signal != nil
-	for {
-		select {
-		case s := <-signals:
-			if again {
-				os.Exit(exitCodeOf(s))
-			}
-			again = true
-			r.prog.note("offshoot: %v: everything is being closed; once more stops at once", s)
-		case <-closed:
-			return
-		}
+// filter makes what a model says unable to command a terminal; a pipe or a file
+// gets the bytes as they are.
+func (r *runner) filter() func(string) string {
+	switch {
+	case !r.app.isTerminal(r.app.stdout):
+		return nil
+	case r.flags.json:
+		return escapeInvisible
 	}
+	return legible
+}
+
+// work returns how the run ended, and what went wrong when it was taken apart.
+func (r *runner) work(ctx context.Context, open func(context.Context) (*agent.Handle, error), start func(context.Context, *agent.Agent) (bool, error)) (err, closeErr error) {
+	if r.app.configure != nil {
+		r.app.configure(&r.options)
+	}
+	if r.h, err = harness.Open(r.stop.ctx, r.options); err != nil {
+		return r.unstarted(err), nil
+	}
+	r.stop.onExit(r.h.Abort)
+	if r.app.opened != nil {
+		r.app.opened(r.h)
+	}
+	stopObserver := r.h.Agents.Observe(4096, r.prog.observe)
+	r.h.Agents.AddHooks(agent.Hooks{Created: func(a *agent.Agent) error {
+		r.tally.watch(a)
+		return nil
+	}})
+	r.h.Subagents.AddHooks(subagent.Hooks{Started: r.prog.started}, nil)
+	if r.flags.json {
+		r.streamEvents()
+	}
+	handle, err := open(r.stop.ctx)
+	if err == nil {
+		r.root = handle.Agent()
+		r.rootID = r.root.ID()
+		err = r.settle(ctx, start)
+	} else {
+		err = r.unstarted(err)
+	}
+	// What is queued stays queued: this is the end of the process, not of the work.
+	closeErr = r.h.Close(ctx)
+	stopObserver()
+	return err, closeErr
+}
+
+// unstarted words why nothing was started: err, unless it only follows from what
+// ended the run.
+func (r *runner) unstarted(err error) error {
+	cause := context.Cause(r.stop.ctx)
+	if cause == nil {
+		return err
+	}
+	end := &ending{stopReason: "aborted", failure: cause.Error()}
+	end.signal, end.timedOut = r.stop.reasons()
+	if errors.Is(err, cause) || errors.Is(err, context.Canceled) {
+		return end
+	}
+	return errors.Join(end, err)
 }
 
 // novel returns what of an error has causes that told does not have: a store that
@@ -306,61 +330,46 @@ func (e *ending) Error() string { return e.failure }
 
 // settle starts the root and waits until it is idle. It returns nil for a
 // completed turn, else what went wrong.
-func (r *runner) settle(ctx context.Context, signals <-chan os.Signal, start func(context.Context, *agent.Agent) (bool, error), outcome *session.Outcome, with func(func())) error {
-	r.rootID = r.root.ID()
-	if r.choice.Ref.Route == config.DemoRoute {
+func (r *runner) settle(ctx context.Context, start func(context.Context, *agent.Agent) (bool, error)) error {
+	if r.fallback {
 		r.prog.note("offshoot: no model is configured, so the embedded demo model runs; it makes no model call (see offshoot config)")
 	}
-	something, err := start(ctx, r.root)
+	if err := context.Cause(r.stop.ctx); err != nil {
+		return r.unstarted(err)
+	}
+	outcome := &session.Outcome{}
+	with, _ := r.root.Session().Watch(outcome)
+	something, err := start(r.stop.ctx, r.root)
 	if err != nil {
-		return err
+		return r.unstarted(err)
 	}
 	if !something {
+		r.cut = interrupted(r.root.Session())
 		return errNothing
 	}
 	idle := make(chan error, 1)
 	go func() { idle <- r.root.WhenIdle(context.WithoutCancel(ctx)) }()
-	var timeout <-chan time.Time
-	if r.flags.timeout > 0 {
-		t := time.NewTimer(r.flags.timeout)
-		defer t.Stop()
-		timeout = t.C
-	}
-	end := &ending{}
-	for {
-		select {
-		case err := <-idle:
-			if err != nil {
-				return err
-			}
-			return r.judge(end, outcome, with)
-		case s := <-signals:
-			if end.signal != nil {
-				os.Exit(exitCodeOf(s))
-			}
-			end.signal = s
-			r.prog.note("offshoot: %v: stopping the agents; once more stops at once", s)
-			r.cancel(session.Cause{Kind: session.CauseUser})
-		case <-timeout:
-			end.timedOut = true
-			r.cancel(session.Cause{Kind: session.CauseHook, Reason: "the time limit was reached"})
+	select {
+	case err = <-idle:
+	case <-r.stop.ctx.Done():
+		r.prog.halt()
+		if err := r.root.Cancel(r.stop.cause(), true); err != nil {
+			r.prog.note("offshoot: cancel: %v", err)
 		}
+		err = <-idle
 	}
-}
-
-func (r *runner) cancel(cause session.Cause) {
-	if r.root == nil {
-		return
+	if err != nil {
+		return err
 	}
-	if err := r.root.Cancel(cause, true); err != nil {
-		r.prog.note("offshoot: cancel: %v", err)
-	}
-}
-
-// judge reads the root's last accounting turn.
-func (r *runner) judge(end *ending, outcome *session.Outcome, with func(func())) error {
 	var turn *session.TurnEnd
 	with(func() { turn = outcome.End() })
+	return r.judge(turn)
+}
+
+// judge words how the root's last accounting turn ended; nil is no turn.
+func (r *runner) judge(turn *session.TurnEnd) *ending {
+	end := &ending{}
+	end.signal, end.timedOut = r.stop.reasons()
 	end.stopReason = "error"
 	switch {
 	case turn == nil:
@@ -368,10 +377,15 @@ func (r *runner) judge(end *ending, outcome *session.Outcome, with func(func()))
 	case turn.Kind == session.EndCompleted && end.signal == nil && !end.timedOut:
 		end.stopReason = "completed"
 		return end
-	case turn.Kind == session.EndBlocked || turn.Kind == session.EndRefusal:
+	case turn.Kind == session.EndBlocked:
+		end.stopReason, end.failure = "refusal", "the input was rejected before the model was asked"
+	case turn.Kind == session.EndRefusal:
 		end.stopReason, end.failure = "refusal", "the model declined the task"
 	case turn.Kind == session.EndError && turn.Failure != nil:
-		end.failure = fmt.Sprintf("%s: %s: %s", r.where(), turn.Failure.Code, turn.Failure.Message)
+		end.failure = fmt.Sprintf("%s: %s", turn.Failure.Code, turn.Failure.Message)
+		if ofModel(turn.Failure) {
+			end.failure = r.where() + ": " + end.failure
+		}
 	default:
 		end.stopReason, end.failure = string(turn.Kind), "the turn ended as "+string(turn.Kind)
 	}
@@ -390,64 +404,89 @@ func (r *runner) judge(end *ending, outcome *session.Outcome, with func(func()))
 	return end
 }
 
+// interrupted reports whether a session's last turn was closed by the repair of a crash.
+func interrupted(s *session.Session) (yes bool) {
+	for e := range s.Events(0) {
+		if p, ok := e.Payload().(*session.TurnEnd); ok {
+			yes = p.Kind == session.EndInterrupted
+		}
+	}
+	return yes
+}
+
+// ofModel tells a failure of the endpoint from one of this program: of its store,
+// its limits, its prompt.
+func ofModel(f *message.Failure) bool {
+	return f.Status != 0 || f.Code != llm.CodeUnknown && f.Code != "LIMIT_REACHED"
+}
+
 // where names the model and the host that were asked.
 func (r *runner) where() string {
-	ref := r.root.Options()
-	where := ref.Provider + ":" + ref.Model
-	if u, err := url.Parse(r.eff.Config.Routes[ref.Provider].BaseURL); err == nil && u.Host != "" {
+	where := r.model()
+	if u, err := url.Parse(r.eff.Config.Routes[r.choice.Ref.Route].BaseURL); err == nil && u.Host != "" {
 		where += " at " + u.Host
 	}
 	return where
 }
 
+func (r *runner) model() string { return r.choice.Ref.Route + ":" + r.choice.Ref.Model }
+
 // streamEvents writes every event of every session once it is stored, and the
 // live chunks between them.
 func (r *runner) streamEvents() {
-	r.h.Sessions.AddHooks(session.Hooks{Stored: func(s *session.Session, from, to int64) {
-		for e := range s.Events(from) {
-			if e.Seq >= to {
-				return
-			}
-			r.lines.write(func(buf []byte) []byte { return eventLine(buf, s.ID(), &e) })
-		}
-	}})
+	r.h.Sessions.AddHooks(session.Hooks{Stored: r.out.stored})
 	r.h.Agents.AddHooks(agent.Hooks{Chunk: func(a *agent.Agent, c chunk) {
-		r.lines.write(func(buf []byte) []byte { return chunkLine(buf, a.ID(), &c) })
+		r.out.chunk(a.ID(), append(chunkLine(nil, a.ID(), &c), '\n'))
 	}})
 }
 
 // report prints the answer or the result line and turns how it ended into an error.
 func (r *runner) report(err, closeErr error) error {
-	if errors.Is(err, errNothing) {
-		if closeErr != nil {
-			return closeErr
-		}
-		_, werr := fmt.Fprintf(r.app.stderr, "offshoot: session %s owes nothing and has nothing queued\n", r.rootID)
-		return werr
-	}
+	nothing := errors.Is(err, errNothing)
+	stopReason := "error"
 	var end *ending
-	if !errors.As(err, &end) {
-		return errors.Join(err, closeErr)
+	switch {
+	case nothing:
+		stopReason, err = "nothing", nil
+		if !r.flags.quiet && closeErr == nil {
+			text := "offshoot: session %[1]s owes nothing and has nothing queued\n"
+			if r.cut {
+				text = "offshoot: session %[1]s owes nothing and has nothing queued; its last turn was interrupted: say how to go on, e.g. offshoot resume %[1]s \"go on\"\n"
+			}
+			_, err = fmt.Fprintf(r.app.stderr, text, r.rootID)
+		}
+	case errors.As(err, &end):
+		stopReason = end.stopReason
 	}
 	usage, text := r.tally.read()
-	res := &result{sessionID: r.rootID, stopReason: end.stopReason, text: text, model: r.root.Options().Provider + ":" + r.root.Options().Model, usage: usage}
-	var werr error
-	if r.flags.json {
-		r.lines.write(func(buf []byte) []byte { return resultLine(buf, res) })
-		werr = r.lines.failure()
-	} else if text != "" {
-		_, werr = fmt.Fprintln(r.app.stdout, strings.TrimRight(text, "\n"))
+	var last []byte
+	switch {
+	case r.flags.json && r.rootID != "":
+		last = resultLine(nil, &result{sessionID: r.rootID, stopReason: stopReason, text: text, model: r.model(), usage: usage})
+		last = append(last, '\n')
+	case !r.flags.json && end != nil && text != "":
+		last = []byte(strings.TrimRight(text, "\n") + "\n")
 	}
+	werr := r.out.finish(last, r.stop.ctx.Done())
+	stalled := errors.Is(werr, errStalled)
 	if werr != nil {
 		werr = fmt.Errorf("write the answer: %w", werr)
 	}
-	switch {
-	case end.signal != nil:
-		return &exitError{code: exitCodeOf(end.signal), err: errors.Join(end, closeErr, werr)}
-	case end.stopReason != "completed":
-		return &exitError{code: 1, err: errors.Join(end, closeErr, werr)}
+	if end == nil || end.stopReason == "completed" {
+		if end != nil {
+			err = nil
+		}
+		err = errors.Join(err, closeErr, werr)
+		if sig, _ := r.stop.reasons(); stalled && sig != nil {
+			return &exitError{code: exitCodeOf(sig), err: err}
+		}
+		return err
 	}
-	return errors.Join(closeErr, werr)
+	code := exitFailure
+	if end.signal != nil {
+		code = exitCodeOf(end.signal)
+	}
+	return &exitError{code: code, err: errors.Join(err, closeErr, werr)}
 }
 
 // exitCodeOf maps a signal to the exit code that shells expect.

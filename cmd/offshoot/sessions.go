@@ -19,11 +19,11 @@ import (
 func newSessionsCommand(a *app) *cobra.Command {
 	cmd := group(&cobra.Command{
 		Use:   "sessions",
-		Short: "Look at stored sessions",
-		Long: "The stored logs, read without changing anything. ID is a session's id or the\n" +
-			"beginning of one that fits no other.",
+		Short: "Look at stored sessions, and remove them",
+		Long: "The stored logs, read without changing anything but by rm and prune. ID is a session's\n" +
+			"id or the beginning of one that fits no other.",
 	})
-	cmd.AddCommand(newListCommand(a), newShowCommand(a), newVerifyCommand(a))
+	cmd.AddCommand(newListCommand(a), newShowCommand(a), newTreeCommand(a), newVerifyCommand(a), newRemoveCommand(a), newPruneCommand(a))
 	return cmd
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"io"
 	"strings"
 	"sync"
 
@@ -13,46 +12,18 @@ import (
 	"github.com/offshoot-dev/offshoot/session"
 )
 
-// lineWriter writes whole lines, one at a time, from many goroutines. After the
-// first failure it writes nothing more and remembers it.
-type lineWriter struct {
-	failed func(error) // told once, without the lock
-
-	mu  sync.Mutex // guards following
-	w   io.Writer
-	buf []byte
-	err error
-}
-
-func (l *lineWriter) write(encode func(buf []byte) []byte) {
-	l.mu.Lock()
-	if l.err != nil {
-		l.mu.Unlock()
-		return
-	}
-	l.buf = append(encode(l.buf[:0]), '\n')
-	_, l.err = l.w.Write(l.buf)
-	if cap(l.buf) > 1<<20 {
-		l.buf = nil
-	}
-	err := l.err
-	l.mu.Unlock()
-	if err != nil && l.failed != nil {
-		l.failed(err)
-	}
-}
-
-func (l *lineWriter) failure() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.err
-}
-
 // eventLine is the line of a stored event.
 func eventLine(buf []byte, id session.ID, e *session.Event) []byte {
 	buf = jsonx.AppendStringField(append(buf, '{'), "type", "session.event")
 	buf = jsonx.AppendStringField(buf, "sessionId", string(id))
 	return append(e.AppendEnvelope(jsonx.AppendKey(buf, "event")), '}')
+}
+
+// droppedLine stands for chunks that stdout's reader was too slow for.
+func droppedLine(buf []byte, id session.ID, n int64) []byte {
+	buf = jsonx.AppendStringField(append(buf, '{'), "type", "assistant.chunk.dropped")
+	buf = jsonx.AppendStringField(buf, "sessionId", string(id))
+	return append(jsonx.AppendIntField(buf, "count", n), '}')
 }
 
 // chunkLine is the line of a live chunk; a chunk is in no log.
@@ -135,13 +106,11 @@ type tally struct {
 }
 
 // watch is a Created hook: it follows a session from its first live event on.
-func (t *tally) watch(root func() session.ID, a *agent.Agent) {
-	a.Session().Watch(&tallyFold{t: t, isRoot: func() bool { return a.ID() == root() }})
-}
+func (t *tally) watch(a *agent.Agent) { a.Session().Watch(&tallyFold{t: t, root: a.Root()}) }
 
 type tallyFold struct {
-	t      *tally
-	isRoot func() bool
+	t    *tally
+	root bool
 }
 
 // Apply implements session.Fold.
@@ -155,7 +124,7 @@ func (f *tallyFold) Apply(e *session.Event) {
 	if p.Usage != nil {
 		f.t.usage = f.t.usage.Add(*p.Usage)
 	}
-	if text := message.JoinText(p.Message.Content); f.isRoot() && strings.TrimSpace(text) != "" {
+	if text := message.JoinText(p.Message.Content); f.root && strings.TrimSpace(text) != "" {
 		f.t.text = text
 	}
 }

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/offshoot-dev/offshoot/message"
+	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/subagent"
+	"github.com/offshoot-dev/offshoot/tool"
+)
+
+func TestJudge(t *testing.T) {
+	r := &runner{stop: newStopper(t.Context(), 0, t.Logf)}
+	defer r.stop.end()
+	for _, tt := range []struct {
+		turn                *session.TurnEnd
+		stopReason, failure string
+	}{
+		{nil, "error", "the agent made no turn"},
+		{&session.TurnEnd{Kind: session.EndCompleted}, "completed", ""},
+		{&session.TurnEnd{Kind: session.EndRefusal}, "refusal", "the model declined the task"},
+		{&session.TurnEnd{Kind: session.EndBlocked}, "refusal", "the input was rejected before the model was asked"},
+		{&session.TurnEnd{Kind: session.EndAborted}, "aborted", "the turn ended as aborted"},
+	} {
+		if end := r.judge(tt.turn); end.stopReason != tt.stopReason || end.failure != tt.failure {
+			t.Errorf("%+v: %+v", tt.turn, end)
+		}
+	}
+}
+
+// A run of many agents keeps a bounded picture of those that are gone, and still
+// counts all of them.
+func TestProgressForgets(t *testing.T) {
+	var b strings.Builder
+	p := newProgress(&b, false, false, func() (int, int) { return 80, 24 })
+	defer p.stop()
+	p.add("root", "")
+	const groups, kids = 100, 40
+	for i := range groups {
+		group := session.ID(fmt.Sprint("g", i))
+		p.started(subagent.StartEdge{ID: group, Label: string(group)})
+		n := p.add(group, "root")
+		if n.label != string(group) || len(p.names) != 0 {
+			t.Fatalf("label %q, names kept: %v", n.label, p.names)
+		}
+		for j := range kids {
+			id := session.ID(fmt.Sprint(group, "-", j))
+			k := p.add(id, group)
+			k.tokens = 1
+			p.forget(id, k)
+		}
+		p.forget(group, n)
+	}
+	var walk func(n *node) (nodes, folded int, tokens int64)
+	walk = func(n *node) (nodes, folded int, tokens int64) {
+		nodes, folded, tokens = 1, n.folded, n.spent+n.tokens
+		for _, k := range n.kids {
+			a, b, c := walk(k)
+			nodes, folded, tokens = nodes+a, folded+b, tokens+c
+		}
+		return nodes, folded, tokens
+	}
+	nodes, folded, tokens := walk(p.root)
+	if nodes > maxNodes || nodes+folded != 1+groups*(1+kids) || tokens != groups*kids || len(p.nodes) != 1 {
+		t.Errorf("%d nodes are kept, %d folded, %d tokens, %d entries", nodes, folded, tokens, len(p.nodes))
+	}
+	var lines []string
+	if p.render(p.root, "", "", &lines); !strings.Contains(lines[1], "more, finished") {
+		t.Errorf("drawn: %q", lines[1])
+	}
+}
+
+// Quiet progress keeps nothing.
+func TestProgressQuiet(t *testing.T) {
+	p := newProgress(&strings.Builder{}, true, true, nil)
+	defer p.stop()
+	p.started(subagent.StartEdge{ID: "a", Label: "a"})
+	if len(p.names) != 0 {
+		t.Errorf("names %v", p.names)
+	}
+}
+
+// The question shows all that will run, so that nothing can hide in it, and wants
+// more than one key where it cannot.
+func TestApprovalShowsAll(t *testing.T) {
+	long := strings.Repeat("x", 5000)
+	for _, tt := range []struct {
+		name, args, shown string
+	}{
+		{"plain", `{"command":"ls"}`, `{"command":"ls"}`},
+		{"long", `{"command":"` + long + `; rm -rf /"}`, long + "; rm -rf /"},
+		{"lines", `{"command":"echo a\nrm b","c":"\\n"}`, "echo a\\n\n    rm b\",\"c\":\"\\\\n\""},
+		{"invisible", "{\"command\":\"a\u202eb\u009bc\x7f\u00a0\U000e0001\"}", `a\u202eb\u009bc\u007f\u00a0\udb40\udc01`},
+		{"too many lines", `{"command":"` + strings.Repeat(`\n`, 300) + `rm"}`, "\\n\n"},
+		{"too long", `{"command":"` + strings.Repeat("é", 20_000) + `"}`, "éé"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			text, hidden := describeRequest(&tool.ApprovalRequest{Tool: "bash", Cwd: "/w", Args: []byte(tt.args), Summary: "harmless"})
+			if !strings.Contains(text, tt.shown) || strings.Contains(text, "harmless") {
+				t.Errorf("shown: %q", text)
+			}
+			if big := strings.HasPrefix(tt.name, "too"); big != (hidden > 0) || big && hidden == len(tt.args) {
+				t.Errorf("%d characters are hidden", hidden)
+			}
+			if hidden > 0 != strings.Contains(prompting(hidden), "Type yes in full") {
+				t.Errorf("asked: %q", prompting(hidden))
+			}
+			if !allows("Yes\n", hidden) || allows("y\n", hidden) != (hidden == 0) || allows("\n", hidden) || allows("yes please\n", hidden) {
+				t.Error("the answer is misread")
+			}
+		})
+	}
+}
+
+func TestLegible(t *testing.T) {
+	const text = "a\tb\r\nc \x1b]0;t\x07\rd\u202e\n\n"
+	if diff := cmp.Diff("a\tb\nc \uFFFD]0;t\uFFFD\uFFFDd\uFFFD\n\n", legible(text)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A store or a limit is not the endpoint's fault, and is not told as such.
+func TestFailuresOfTheProgramAreNotBlamedOnTheModel(t *testing.T) {
+	for code, want := range map[string]bool{"UNKNOWN": false, "LIMIT_REACHED": false, "TRANSPORT": true, "AUTH": true} {
+		if got := ofModel(&message.Failure{Code: code}); got != want {
+			t.Errorf("%s: %t", code, got)
+		}
+	}
+	if !ofModel(&message.Failure{Code: "UNKNOWN", Status: 500}) {
+		t.Error("an answer with a status is the endpoint's")
+	}
+}
