@@ -297,9 +297,9 @@ func TestAcceptUncertain(t *testing.T) {
 		"shut, stored, the cancellation is not":   {stored: true, shut: true, later: errDisk, uncertain: true, want: []error{agent.ErrDisposed, errDisk}, lines: []string{kept}},
 		"shut, and nobody knows":                  {stored: true, err: errBoom, head: errDisk, shut: true, uncertain: true, want: []error{agent.ErrDisposed, errBoom, errDisk}, lines: []string{kept}},
 		"shut, nobody knows, and it is not there": {err: errBoom, head: errDisk, shut: true, uncertain: true, want: []error{agent.ErrDisposed, errBoom}, lines: nil},
-		"shut, nothing is stored":                 {err: errBoom, later: notStored, shut: true, want: []error{agent.ErrDisposed, errBoom, errDisk}, lines: nil},
+		"shut, nothing is stored":                 {err: errBoom, later: errNotStored, shut: true, want: []error{agent.ErrDisposed, errBoom, errDisk}, lines: nil},
 		"nobody knows":                            {stored: true, err: errBoom, head: errDisk, uncertain: true, want: []error{errBoom, errDisk}, lines: []string{kept}},
-		"nothing is stored":                       {err: errBoom, later: notStored, want: []error{errBoom, errDisk}, lines: nil},
+		"nothing is stored":                       {err: errBoom, later: errNotStored, want: []error{errBoom, errDisk}, lines: nil},
 		"it cannot be cancelled":                  {err: errBoom, stuck: true, uncertain: true, want: []error{errBoom, errVeto}, lines: []string{kept}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -373,7 +373,7 @@ func TestAcceptUncertain(t *testing.T) {
 var (
 	errDisk   = errors.New("disk")
 	errVeto   = errors.New("veto")
-	notStored = fmt.Errorf("%w: %w", errDisk, session.ErrClosed) // and that is known
+	errNotStored = fmt.Errorf("%w: %w", errDisk, session.ErrClosed) // and that is known
 )
 
 // While an agent is built nothing can be accepted: its creation may still fail and

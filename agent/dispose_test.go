@@ -40,13 +40,13 @@ func TestDisposeIsMemoised(t *testing.T) {
 		var first error
 		for range 4 {
 			err := <-res
-			if !errors.Is(err, errBoom) || first != nil && err != first {
+			if !errors.Is(err, errBoom) || first != nil && !errors.Is(err, first) {
 				t.Errorf("dispose: %v, and before %v", err, first)
 			}
 			first = err
 		}
 		// Also with an ended ctx: it is over.
-		if err := a.Dispose(ctx, false); err != first {
+		if err := a.Dispose(ctx, false); !errors.Is(err, first) {
 			t.Errorf("dispose afterwards: %v", err)
 		}
 	})

@@ -329,8 +329,6 @@ func uses(names ...string) func(*call) {
 	}
 }
 
-func hangs(c *call) { c.hang() }
-
 // gateStore is a store whose writes can be held up and made to fail.
 type gateStore struct {
 	*memory.Store

@@ -38,12 +38,6 @@ func (b *bench) gate(id string) chan struct{} {
 	return b.open[id]
 }
 
-func (b *bench) note(s string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.log = append(b.log, s)
-}
-
 func (b *bench) run(ctx context.Context, c *tool.Call) (any, error) {
 	b.mu.Lock()
 	b.log = append(b.log, "start "+c.ID)

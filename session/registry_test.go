@@ -454,8 +454,8 @@ func TestAbandonJoinsTheWrite(t *testing.T) {
 		go func() { done <- reg.Abandon(t.Context(), s) }()
 		synctest.Wait()
 		select {
-		case <-done:
-			t.Error("did not wait for the write")
+		case err := <-done:
+			t.Errorf("did not wait for the write (%v)", err)
 		default:
 		}
 		close(gate)

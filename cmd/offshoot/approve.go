@@ -130,9 +130,9 @@ func unfold(args string) (text string, hidden int) {
 			return b.String(), utf8.RuneCountInString(args[i:])
 		}
 		breaks := c == '\n' || escaped && c == 'n'
-		switch {
-		case c == '\n':
-		case c == '\t' || c == '\r':
+		switch c {
+		case '\n':
+		case '\t', '\r':
 			b.WriteByte(' ') // between values: in a string they are escapes
 		default:
 			b.WriteString(escapeRune(c))
