@@ -371,8 +371,8 @@ func TestAcceptUncertain(t *testing.T) {
 }
 
 var (
-	errDisk   = errors.New("disk")
-	errVeto   = errors.New("veto")
+	errDisk      = errors.New("disk")
+	errVeto      = errors.New("veto")
 	errNotStored = fmt.Errorf("%w: %w", errDisk, session.ErrClosed) // and that is known
 )
 
