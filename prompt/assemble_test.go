@@ -390,5 +390,5 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	wantSystem(t, root, "base /work")
+	wantSystem(t, root, "base /home")
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/offshoot-dev/offshoot/prompt"
 )
 
-var vars = map[string]string{"provider": "acme", "model": "m-1", "cwd": "/work"}
+var vars = map[string]string{"provider": "acme", "model": "m-1", "cwd": "/home"}
 
 func add(t *testing.T, s *prompt.Scope, sections ...prompt.Section) {
 	t.Helper()
@@ -255,7 +255,7 @@ func TestRenderSeesToolsScopeAndVariables(t *testing.T) {
 			}
 			_, known := rc.Vars("nobody")
 			cwd, _ := rc.Vars("cwd")
-			if known || cwd != "/work" {
+			if known || cwd != "/home" {
 				t.Errorf("Vars: nobody %v, cwd %q", known, cwd)
 			}
 			return "guidance for " + rc.Scope.(string) + " on {{model}}", nil
@@ -276,7 +276,7 @@ func TestRenderSeesToolsScopeAndVariables(t *testing.T) {
 func TestDefaultTexts(t *testing.T) {
 	root := prompt.New().Root()
 	add(t, root, prompt.Identity(prompt.DefaultIdentity))
-	if a := assemble(t, root); !strings.Contains(a.System, "directory /work;") || strings.Contains(a.System, "{{") {
+	if a := assemble(t, root); !strings.Contains(a.System, "directory /home;") || strings.Contains(a.System, "{{") {
 		t.Errorf("identity: %q", a.System)
 	}
 	if strings.TrimSpace(prompt.DelegationContext) != prompt.DelegationContext {

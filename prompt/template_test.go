@@ -91,7 +91,7 @@ func TestP4AbsentSuppliedVariable(t *testing.T) {
 	if !errors.Is(err, prompt.ErrUndefinedVariable) {
 		t.Errorf("got %v", err)
 	}
-	wantSystem(t, root, "in /work") // the next assembly is not the worse for it
+	wantSystem(t, root, "in /home") // the next assembly is not the worse for it
 }
 
 func TestP4VariableNames(t *testing.T) {

@@ -154,3 +154,25 @@ func overlap(t *testing.T, all []outputLine, root session.ID) bool {
 	}
 	return false
 }
+
+// The first characters of a root's id are often its children's too: resume means the root.
+func TestResumeByTheBeginningOfAnID(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if err := os.WriteFile(filepath.Join(w.cwd, "a.txt"), []byte("one\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.ok("run", "Map this", "--quiet")
+	root, children := w.tree()
+	if len(children) == 0 {
+		t.Fatal("nothing was delegated")
+	}
+	id, other := string(root.Header.ID), string(children[0].Header.ID)
+	n := 0
+	for n < len(id) && id[n] == other[n] {
+		n++
+	}
+	if e := w.ok("resume", id[:n]); !strings.Contains(e.stderr, "session "+id) {
+		t.Errorf("%v", e)
+	}
+}

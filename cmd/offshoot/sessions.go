@@ -95,7 +95,11 @@ func (a *app) find(ctx context.Context, cmd *cobra.Command, f config.Flags, name
 	if err != nil {
 		return session.Record{}, err
 	}
-	rec, _, err := s.find(ctx, name)
+	// Only a root can be resumed, and the beginning of its id is often its children's too.
+	rec, _, err := s.findAmong(ctx, name, session.Filter{Top: true})
+	if errors.Is(err, session.ErrNotFound) {
+		rec, _, err = s.find(ctx, name)
+	}
 	return rec, s.close(ctx, err)
 }
 
@@ -105,6 +109,12 @@ const maxCandidates = 8
 // find returns the session of that id, or the only one whose id begins so, with
 // its log, which is read as it is ranged over.
 func (s *shelf) find(ctx context.Context, name string) (session.Record, iter.Seq2[session.Event, error], error) {
+	return s.findAmong(ctx, name, session.Filter{})
+}
+
+// findAmong is find for the beginning of an id that only sessions which f selects
+// may have.
+func (s *shelf) findAmong(ctx context.Context, name string, f session.Filter) (session.Record, iter.Seq2[session.Event, error], error) {
 	fail := func(format string, args ...any) (session.Record, iter.Seq2[session.Event, error], error) {
 		return session.Record{}, nil, fmt.Errorf(format, args...)
 	}
@@ -116,7 +126,7 @@ func (s *shelf) find(ctx context.Context, name string) (session.Record, iter.Seq
 		return rec, events, err
 	}
 	var fit []string
-	for rec, err := range s.records(ctx, session.Filter{}, true) {
+	for rec, err := range s.records(ctx, f, true) {
 		if err != nil {
 			return fail("look up session %q: %w", name, err)
 		}

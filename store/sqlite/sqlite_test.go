@@ -128,7 +128,7 @@ func factory() storetest.Factory {
 func TestConformance(t *testing.T) { storetest.Run(t, factory()) }
 
 func header(id session.ID, at int64) session.Header {
-	return session.Header{Version: session.FormatVersion, ID: id, CreatedAt: at, Cwd: "/work"}
+	return session.Header{Version: session.FormatVersion, ID: id, CreatedAt: at, Cwd: "/home/u"}
 }
 
 // events returns n events from seq first on, of about size bytes each.

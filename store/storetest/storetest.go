@@ -84,7 +84,7 @@ func wrap(t testing.TB, s session.Store) *rig {
 
 // header returns a header whose creation time is its number.
 func header(id session.ID, at int64) session.Header {
-	return session.Header{Version: session.FormatVersion, ID: id, CreatedAt: at, Cwd: "/work"}
+	return session.Header{Version: session.FormatVersion, ID: id, CreatedAt: at, Cwd: "/home/u"}
 }
 
 // events returns n events from seq first on.

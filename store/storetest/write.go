@@ -18,7 +18,7 @@ func testCreate(t *testing.T, f Factory) {
 	t.Run("D1 row, events and ownership at once", func(t *testing.T) {
 		r := open(t, f)
 		h := session.Header{
-			Version: session.FormatVersion, ID: "s", CreatedAt: 42, Cwd: "/work/ü", ParentSession: "p", SeedLength: 3,
+			Version: session.FormatVersion, ID: "s", CreatedAt: 42, Cwd: "/home/ü", ParentSession: "p", SeedLength: 3,
 			Origin: session.OriginSubagent, DelegationDepth: 2, AgentPreset: "scout",
 		}
 		if ok, err := r.Exists(r.ctx, "s"); err != nil || ok {

@@ -33,7 +33,7 @@ func TestInherits(t *testing.T) {
 			want   agent.Options
 			reason subagent.StopReason
 		}{
-			{"all", "/work/here", agent.Options{Provider: "scripted", Model: "m", MaxTokens: 7, ReasoningEffort: "off"}, subagent.Model{}, agent.Options{Provider: "scripted", Model: "m", MaxTokens: 7, ReasoningEffort: "off"}, "completed"},
+			{"all", "/home/here", agent.Options{Provider: "scripted", Model: "m", MaxTokens: 7, ReasoningEffort: "off"}, subagent.Model{}, agent.Options{Provider: "scripted", Model: "m", MaxTokens: 7, ReasoningEffort: "off"}, "completed"},
 			{"overridden field by field", "", agent.Options{Provider: "scripted", Model: "m", MaxTokens: 7, ReasoningEffort: "off"}, subagent.Model{Model: "n", MaxTokens: 9}, agent.Options{Provider: "scripted", Model: "n", MaxTokens: 9}, "completed"},
 			{"COMP-06 nothing is invented", "", agent.Options{}, subagent.Model{}, agent.Options{}, "error"},
 		} {
