@@ -240,10 +240,11 @@ func (s *Session) encode(d *Draft, seq, now int64) (Event, *typeInfo, error) {
 	return Event{Type: typ, Seq: seq, Time: now, Ignorable: ignorable, Op: op, Sources: d.Sources, data: data, payload: d.Payload}, info, nil
 }
 
-// arenaSize doubles from 2 KiB to 64 KiB, so that a short log stays small and a
+// arenaSize doubles from 3 KiB, in which the payloads of a one-shot child fit, to
+// 64 KiB, so that a short log stays small and a
 // long one allocates rarely.
 func (s *Session) arenaSize() int {
-	return min(max(2048, cap(s.arena)*2), 64<<10)
+	return min(max(3072, cap(s.arena)*2), 64<<10)
 }
 
 // apply moves the folds over a checked event that stands in the log.
