@@ -293,3 +293,35 @@ func FuzzAssembler(f *testing.F) {
 		}
 	})
 }
+
+// An answer without end is a fault of its endpoint and costs no more memory than
+// the bound; one that is just as long as may be is an answer.
+func TestAssemblerBoundsAnAnswer(t *testing.T) {
+	piece := strings.Repeat("x", 1<<20)
+	var a llm.Assembler
+	for i := range llm.MaxAnswer >> 20 {
+		chunk := text(0, piece)
+		if i%2 == 1 {
+			chunk = call(1, "c", "t", piece)
+		}
+		if err := a.Add(chunk); err != nil {
+			t.Fatalf("piece %d: %v", i, err)
+		}
+	}
+	if err := a.Add(reason(2, "x")); llm.CodeOf(err) != llm.CodeMalformedResponse {
+		t.Errorf("one byte more: %v", err)
+	}
+}
+
+// Counters that no model can mean do not cost the answer that they came with: they
+// are brought into the range of the log (M5, G3).
+func TestAssemblerTamesUsage(t *testing.T) {
+	var a llm.Assembler
+	if err := a.Add(usage(message.Usage{InputTokens: -5, OutputTokens: 1 << 62, CacheReadTokens: 7, ReasoningTokens: -1})); err != nil {
+		t.Fatal(err)
+	}
+	got, ok := a.Usage()
+	if diff := cmp.Diff(message.Usage{OutputTokens: 1<<53 - 1, CacheReadTokens: 7}, got); !ok || diff != "" {
+		t.Errorf("usage (-want +got):\n%s", diff)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -393,6 +394,9 @@ func (r messagesRequest) checkHistory() error {
 					return fmt.Errorf("messages.%d.content.%d: %w", i, j, err)
 				}
 				if b.Type == "tool_use" {
+					if name := regexp.MustCompile(toolName); !name.MatchString(b.Name) || !name.MatchString(b.ID) {
+						return fmt.Errorf("messages.%d.content.%d: `tool_use` %q, %q should match %s", i, j, b.Name, b.ID, name)
+					}
 					if slices.Contains(open, b.ID) {
 						return fmt.Errorf("messages.%d.content.%d: `tool_use` ids must be unique", i, j)
 					}

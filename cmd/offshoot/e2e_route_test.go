@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/offshoot-dev/offshoot/internal/fakemodel"
+)
+
+// A model may call a tool that does not exist by any name at all. It is told so,
+// and the session stays one that the vendor takes, now and when it is resumed.
+func TestOddToolNameDoesNotBrickASession(t *testing.T) {
+	t.Parallel()
+	for _, d := range []fakemodel.Dialect{fakemodel.OpenAI, fakemodel.DeepSeek} {
+		t.Run(string(d), func(t *testing.T) {
+			t.Parallel()
+			w, _ := newModelWorld(t, d)
+			if e := w.ok("run", `[[fake:tool functions.read {}]] [[fake:reply told]]`); e.stdout != "told\n" {
+				t.Errorf("%v", e)
+			}
+			root, _ := w.tree()
+			w.followUp(root.Header.ID)
+			w.verify()
+		})
+	}
+}
+
+// The same on the Messages wire, whose ids are as narrow as its names.
+func TestOddToolNameOnTheMessagesWire(t *testing.T) {
+	t.Parallel()
+	s, err := fakemodel.Open(fakemodel.Options{Key: secretKey, Models: []string{"fake-model"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	w := newWorld(t).with("ANTHROPIC_API_KEY", secretKey, "ANTHROPIC_BASE_URL", s.Origin())
+	w.route("anthropic", "maxRetries: 0")
+	if e := w.ok("run", `[[fake:tool functions.read {}]] [[fake:reply told]]`); e.stdout != "told\n" {
+		t.Errorf("%v", e)
+	}
+	root, _ := w.tree()
+	w.followUp(root.Header.ID)
+	w.verify()
+}
+
+// An endpoint of one's own, of a dialect whose vendor wants a key, is asked without
+// one where the configuration names none.
+func TestOwnRouteWithoutAKey(t *testing.T) {
+	t.Parallel()
+	s, err := fakemodel.Open(fakemodel.Options{Dialect: fakemodel.OpenAI})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	w := newWorld(t)
+	w.write(filepath.Join(w.home, "config.yaml"), fmt.Sprintf("version: 1\nroutes:\n  mine:\n    dialect: openai\n    baseURL: %s\n", s.URL()))
+	if e := w.ok("run", "--model", "mine:any", "[[fake:reply served]]"); e.stdout != "served\n" {
+		t.Errorf("%v", e)
+	}
+}
