@@ -285,3 +285,23 @@ func TestPermissions(t *testing.T) {
 		})
 	}
 }
+
+// A turn that was stopped is not drawn as one that was finished.
+func TestStoppedTurnOnTerminal(t *testing.T) {
+	t.Parallel()
+	w, s := newModelWorld(t, fakemodel.OpenAI)
+	c := newTerminal(t)
+	p := w.prepare("run", "[[fake:stall]]")
+	c.begin(p)
+	if _, err := s.WaitRequest(bounded(t), 1); err != nil {
+		t.Fatal(err)
+	}
+	p.signal(syscall.SIGINT)
+	c.until("")
+	if e := p.wait(); e.code != 130 {
+		t.Errorf("%v", e)
+	}
+	if seen := c.seen.String(); !strings.Contains(seen, "■ agent") || strings.Contains(seen, "✓") {
+		t.Errorf("terminal: %q", seen)
+	}
+}

@@ -207,7 +207,7 @@ func TestKillDuringRepair(t *testing.T) {
 			if tt.ends == nil && len(after[0].lines) != len(before[0].lines) {
 				t.Error("a part of the repair is stored")
 			}
-			if e := w.ok("resume", id); !strings.Contains(e.stderr, "owes nothing") {
+			if e := w.ok("resume", id); !strings.Contains(e.stderr, "owes nothing") || !strings.Contains(e.stderr, "its last turn was interrupted") {
 				t.Errorf("%v", e)
 			}
 			root, _ := w.tree()

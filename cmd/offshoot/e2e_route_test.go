@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/offshoot-dev/offshoot/internal/fakemodel"
@@ -56,6 +57,28 @@ func TestOwnRouteWithoutAKey(t *testing.T) {
 	w := newWorld(t)
 	w.write(filepath.Join(w.home, "config.yaml"), fmt.Sprintf("version: 1\nroutes:\n  mine:\n    dialect: openai\n    baseURL: %s\n", s.URL()))
 	if e := w.ok("run", "--model", "mine:any", "[[fake:reply served]]"); e.stdout != "served\n" {
+		t.Errorf("%v", e)
+	}
+}
+
+// The notice that the demo runs for want of a model is for that case alone, and a
+// session is resumed in its own folder.
+func TestDemoByChoiceAndResumeElsewhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const notice = "no model is configured"
+	if e := w.ok("run", "x"); !strings.Contains(e.stderr, notice) {
+		t.Errorf("%v", e)
+	}
+	root, _ := w.tree()
+	id := string(root.Header.ID)
+	if e := w.ok("resume", id, "again"); strings.Contains(e.stderr, notice) {
+		t.Errorf("%v", e)
+	}
+	if e := w.ok("run", "--model", "demo", "x"); strings.Contains(e.stderr, notice) {
+		t.Errorf("%v", e)
+	}
+	if e := w.run("resume", id, "again", "--cwd", t.TempDir()); e.code != 2 || !strings.Contains(e.stderr, "its own folder") {
 		t.Errorf("%v", e)
 	}
 }

@@ -87,7 +87,7 @@ func TestSecondSignal(t *testing.T) {
 	t.Parallel()
 	w, _ := newModelWorld(t, fakemodel.OpenAI)
 	up := w.fifo()
-	p := w.prepare("run", `[[fake:tool bash {"command":"trap '' TERM INT HUP; echo $$ > pid; echo up > fifo; while :; do sleep 1; done"}]]`, "--permission", "allow")
+	p := w.prepare("run", `[[fake:tool bash {"command":"trap '' TERM INT HUP; sleep 300 & echo $! > pid; echo up > fifo; while :; do sleep 1; done"}]]`, "--permission", "allow")
 	stderr := p.pipeStderr()
 	p.begin()
 	up() // from now on the command cannot be ended softly
