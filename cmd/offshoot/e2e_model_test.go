@@ -81,7 +81,7 @@ func modelCases(d fakemodel.Dialect) []modelCase {
 		{name: "garbage", prompt: "[[fake:reply half]] [[fake:garbage]]", code: 1, stderr: at + "MALFORMED_RESPONSE: ", ends: failed},
 		{name: "a web page", prompt: "[[fake:html]]", code: 1, stderr: at + "MALFORMED_RESPONSE: ", ends: failed},
 		{name: "timeout while silent", prompt: "[[fake:stall]]", args: []string{"--timeout", "400ms"}, code: 1,
-			stderr: "timed out after 400ms while waiting for " + name + ":fake-model at HOST$", ends: []string{"aborted"}},
+			stderr: "timed out after 400ms; the model was " + name + ":fake-model at HOST$", ends: []string{"aborted"}},
 		{name: "timeout between attempts", prompt: "[[fake:fail server-error]]", args: []string{"--timeout", "1200ms"}, route: []string{"maxRetries: 50"}, code: 1, requests: -1,
 			stderr: "timed out after 1.2s; the last model failure was " + at + "SERVER: ", ends: []string{"aborted"}},
 	}

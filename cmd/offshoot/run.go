@@ -396,7 +396,7 @@ func (r *runner) judge(turn *session.TurnEnd) *ending {
 		if f := r.prog.failure(); f != nil {
 			end.failure += fmt.Sprintf("; the last model failure was %s: %s: %s", r.where(), f.Code, f.Message)
 		} else {
-			end.failure += " while waiting for " + r.where()
+			end.failure += "; the model was " + r.where()
 		}
 	case end.signal != nil:
 		end.stopReason, end.failure = "aborted", "stopped by "+end.signal.String()
