@@ -60,10 +60,18 @@ func (t *turn) call() (message.Message, llm.FinishKind, error) {
 	a := t.agent
 	retries, extra := 0, 0
 	lastProvider, lastKey := "", ""
+	var place llm.Place
 	for {
 		prepared, req, err := t.request()
 		if err != nil {
 			return message.Message{}, "", err
+		}
+		var early time.Duration
+		if early, place = prepared.Pace.Enter(place); early > 0 {
+			if err := t.pause(early); err != nil {
+				return message.Message{}, "", err
+			}
+			continue // the owner may have changed, and the line may have moved
 		}
 		if prepared.Config.Provider != lastProvider || prepared.Retry.Key != lastKey {
 			// A route switch starts counting anew (core M18).
@@ -71,6 +79,7 @@ func (t *turn) call() (message.Message, llm.FinishKind, error) {
 		}
 		msg, fin, err := t.attempt(prepared, req)
 		if err == nil {
+			prepared.Pace.Answered()
 			return msg, fin.Kind, nil
 		}
 		if cause := context.Cause(t.ctx()); cause != nil {
@@ -81,6 +90,11 @@ func (t *turn) call() (message.Message, llm.FinishKind, error) {
 			return message.Message{}, "", err
 		}
 		delay, again := prepared.Retry.Next(retries, le.Failure, a.reg.cfg.Random)
+		if llm.Crowded(le.Failure) {
+			delay, place = prepared.Pace.Refused(place, delay)
+		} else {
+			place = llm.Place{}
+		}
 		if again {
 			retries++
 			if err := t.wait(prepared, retries, delay, le.Failure); err != nil {
@@ -355,15 +369,23 @@ func (t *turn) wait(p *llm.Prepared, retry int, delay time.Duration, f message.F
 		return err
 	}
 	a.reg.observe(Event{Kind: EventRetry, Agent: a, Retry: &f, seq: seq})
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-t.ctx().Done():
-		return context.Cause(t.ctx())
+	if err := t.pause(delay); err != nil {
+		return err
 	}
 	_, err = a.session.Append(session.Draft{Payload: &session.RetryStarted{RetryID: id, Turn: t.number, Step: t.step, Attempt: int64(retry)}})
 	return err
+}
+
+// pause waits, or returns the cause of the turn's end.
+func (t *turn) pause(d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-t.ctx().Done():
+		return context.Cause(t.ctx())
+	}
 }
 
 // random is the jitter's source where the configuration names none.

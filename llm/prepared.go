@@ -49,6 +49,8 @@ type Prepared struct {
 	ContextWindow int64
 	// Retry is the policy of the route. Each attempt prepares a call of its own.
 	Retry Policy
+	// Pace is the route's, shared by all calls of the registry. Never nil.
+	Pace *Pace
 
 	adapter Adapter
 	strict  bool
@@ -63,7 +65,7 @@ func (r *Registry) Prepare(config CallConfig) (*Prepared, error) {
 	if config.Provider == "" || config.Model == "" {
 		return nil, codedError(CodeInvalidRequest, fmt.Sprintf("prepare call: provider %q and model %q must both be set", config.Provider, config.Model))
 	}
-	adapter, ok := r.lookup(config.Provider)
+	adapter, pace, ok := r.lookup(config.Provider)
 	if !ok {
 		return nil, codedError(CodeNoAdapter, fmt.Sprintf("prepare call: no adapter for route %q", config.Provider))
 	}
@@ -71,7 +73,7 @@ func (r *Registry) Prepare(config CallConfig) (*Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Prepared{Config: config, ContextWindow: info.ContextWindow, adapter: adapter, strict: r.Strict}
+	p := &Prepared{Config: config, ContextWindow: info.ContextWindow, Pace: pace, adapter: adapter, strict: r.Strict}
 	p.Config.Stop = slices.Clone(config.Stop)
 	if config.Temperature != nil {
 		t := *config.Temperature

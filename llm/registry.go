@@ -20,8 +20,9 @@ type Registry struct {
 	// Logger hears of observers that panic; nil means nobody does.
 	Logger *slog.Logger
 
-	mu        sync.Mutex // routes, observers, nextID
+	mu        sync.Mutex // routes, paces, observers, nextID
 	routes    map[string]*registration
+	paces     map[string]*Pace // of the routes that were called, whoever holds them
 	observers map[int]func()
 	nextID    int
 }
@@ -149,12 +150,20 @@ func (r *Registry) observe(fn func()) {
 	fn()
 }
 
-func (r *Registry) lookup(route string) (Adapter, bool) {
+func (r *Registry) lookup(route string) (Adapter, *Pace, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	reg, ok := r.routes[route]
 	if !ok {
-		return nil, false
+		return nil, nil, false
 	}
-	return reg.adapter, true
+	pace := r.paces[route]
+	if pace == nil {
+		if r.paces == nil {
+			r.paces = make(map[string]*Pace)
+		}
+		pace = new(Pace)
+		r.paces[route] = pace
+	}
+	return reg.adapter, pace, true
 }
