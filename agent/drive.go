@@ -240,15 +240,15 @@ func (t *turn) enter(first bool) (bool, error) {
 	}
 	p := &PreStep{Agent: a, Turn: t.number, Step: t.step + 1}
 	n := len(t.claim.messages)
-	if ctxMsg != nil {
+	if ctxMsg.ID != "" {
 		n++
 	}
 	p.Messages = make([]message.Message, 0, n)
 	for i := range t.claim.messages {
 		p.Messages = append(p.Messages, t.claim.messages[i].Message)
 	}
-	if ctxMsg != nil && (len(p.Messages) > 0 || !first && t.ending == nil) {
-		p.Messages = append(p.Messages, *ctxMsg)
+	if ctxMsg.ID != "" && (len(p.Messages) > 0 || !first && t.ending == nil) {
+		p.Messages = append(p.Messages, ctxMsg)
 	}
 	if err := t.preStep(p); err != nil {
 		return false, err
@@ -421,26 +421,26 @@ func sane(f message.Failure) message.Failure {
 }
 
 // assemble renders the system prompt for the next step and the runtime context
-// message if it changed (core P4–P6).
-func (a *Agent) assemble() (system string, ctxMsg *message.Message, err error) {
+// message if it changed (core P4–P6); that message has no id if it did not.
+func (a *Agent) assemble() (system string, ctxMsg message.Message, err error) {
 	if a.vars == nil {
 		a.vars = a.promptVars()
 	}
 	set := a.tools.Toolset()
 	as, err := a.prompts.Assemble(a.vars, promptOptions(a, set))
 	if err != nil {
-		return "", nil, fmt.Errorf("system prompt: %w", err)
+		return "", message.Message{}, fmt.Errorf("system prompt: %w", err)
 	}
 	retained := a.retainedContext()
 	text, send := as.NextContext(retained)
 	if !send {
-		return as.System, nil, nil
+		return as.System, message.Message{}, nil
 	}
 	sections := make([]message.SnapshotSection, 0, len(as.Contexts))
 	for _, c := range as.Contexts {
 		sections = append(sections, message.SnapshotSection{Name: c.Name, Text: c.Text})
 	}
-	return as.System, &message.Message{
+	return as.System, message.Message{
 		ID: NewMessageID(), Role: message.RoleUser, Content: []message.Block{message.Text(text)},
 		Source: message.Source{Kind: message.SourcePlugin, Plugin: contextPlugin, Form: message.FormSnapshot, Sections: sections},
 	}, nil

@@ -66,7 +66,7 @@ func (v *view) assemble(reg *Registry, vars map[string]string, opts AssembleOpti
 			return Assembly{}, err
 		}
 	}
-	a := v.share(system, out.cut())
+	a := v.share(reg, system, out.cut())
 	if len(v.transforms) > 0 {
 		return v.transform(a)
 	}
@@ -91,15 +91,21 @@ func (v *view) renderSections(out *scratch, r *resolver, rc RenderContext) error
 	return nil
 }
 
-// share gives the result, taking from the last one what did not change.
-func (v *view) share(system, snapshot rendering) Assembly {
+// share gives the result, taking from the last one what did not change: from the
+// view's own or, the first time, from the one that the registry made most recently,
+// which among the children of one parent is a sibling's.
+func (v *view) share(reg *Registry, system, snapshot rendering) Assembly {
 	last := v.last.Load()
+	if last == nil {
+		last = reg.recent.Load()
+	}
 	if last == nil {
 		last = &Assembly{}
 	}
 	a := *last
 	sameSystem, sameSnapshot := last.sameSections(system), last.sameContexts(snapshot)
 	if sameSystem && sameSnapshot {
+		v.last.CompareAndSwap(nil, last)
 		return a
 	}
 	if !sameSystem {
@@ -110,6 +116,7 @@ func (v *view) share(system, snapshot rendering) Assembly {
 	}
 	kept := a
 	v.last.Store(&kept)
+	reg.recent.Store(&kept)
 	return a
 }
 

@@ -81,13 +81,14 @@ func joinSections(sections []RenderedSection) string {
 	return b.String()
 }
 
-// sameSections reports whether a rendering of the same view is what a holds already.
+// sameSections reports whether a rendering is what a holds already.
 func (a *Assembly) sameSections(r rendering) bool {
 	if a.System != string(r.text) || len(a.Sections) != len(r.spans) {
 		return false
 	}
 	for i, s := range r.spans {
-		if have := &a.Sections[i]; have.Name != s.entry.name || len(have.Text) != s.end-s.start {
+		if have := &a.Sections[i]; have.Name != s.entry.name || have.Order != s.entry.order ||
+			have.Complete != s.entry.complete || len(have.Text) != s.end-s.start {
 			return false
 		}
 	}
@@ -99,7 +100,7 @@ func (a *Assembly) sameContexts(r rendering) bool {
 		return false
 	}
 	for i, s := range r.spans {
-		if have := &a.Contexts[i]; have.Name != s.entry.name || len(have.Text) != s.end-s.start {
+		if have := &a.Contexts[i]; have.Name != s.entry.name || have.Order != s.entry.order || len(have.Text) != s.end-s.start {
 			return false
 		}
 	}

@@ -13,6 +13,9 @@ import (
 type Registry struct {
 	root    *Scope
 	scratch sync.Pool // *scratch
+	// recent is the latest result of any view before transforms. It is memory that others
+	// may share, and decides nothing.
+	recent atomic.Pointer[Assembly]
 
 	mu       sync.Mutex // guards every scope's layer and closed, and the fields below
 	sequence uint64     // of registrations, breaks ties of order

@@ -34,18 +34,19 @@ const (
 // Event is one entry of a log: immutable, passed by value. Seq is its index in
 // the log. Slices it hands out must not be modified.
 type Event struct {
-	Type      Type
-	Seq       int64
-	Time      int64 // ms since the epoch; for people, never for ordering (core G15)
-	Ignorable bool  // a reader that does not know Type may skip it
-	Op        SurfaceOp
+	Type Type
+	Seq  int64
+	Time int64 // ms since the epoch; for people, never for ordering (core G15)
+	Op   SurfaceOp
 	// Sources are the seqs that a surface event cites; nil when it cites nothing
 	// and says nothing about it. An assistant message may cite an empty list.
 	Sources []int64
 
 	data    []byte  // canonical JSON of the payload
 	payload Payload // decoded payload, or nil when it was not decoded yet
-	valid   bool    // data is known to be lossless JSON
+
+	Ignorable bool // a reader that does not know Type may skip it
+	valid     bool // data is known to be lossless JSON
 }
 
 // Data returns the payload's canonical JSON. It must not be modified.

@@ -22,7 +22,8 @@ type Store interface {
 	// Create stores a new session in one transaction: its row, its first events,
 	// and the ownership by this process. first starts at seq Meta.Prefix.Len,
 	// contiguous; it may be empty. Events below that seq are not stored again:
-	// they are those of the prefix.
+	// they are those of the prefix. A store may keep the slices: neither they nor what
+	// they hold are modified afterwards.
 	//
 	// Errors: ErrExists; *PrefixError when the prefix's owner has not stored that
 	// many events; *OwnedError when another live process owns the root's tree.
@@ -77,7 +78,7 @@ type Writer interface {
 	// return; cells are stored in the same transaction. The statement that stores
 	// them checks that the log stands at head (*ConflictError) and that owner and
 	// epoch are still this writer's (*FencedError). All or nothing. events may be
-	// empty when only cells are to be stored.
+	// empty when only cells are to be stored. A store may keep the slices.
 	Append(ctx context.Context, head int64, events []Event, cells []Checkpoint) error
 
 	// Head reads back the number of stored events, prefix included. It is how an

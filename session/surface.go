@@ -16,6 +16,9 @@ type surface struct {
 	gen   int64 // bumps on every replacement
 }
 
+// fewMessages is how many a one-shot child's log holds: task, context, one answer.
+const fewMessages = 4
+
 type node struct {
 	seq int64
 	typ Type
@@ -85,6 +88,9 @@ func (s *surface) trace(e *Event) {
 // place appends a node or puts it where it replaces others.
 func (s *surface) place(e *Event, n node) {
 	if e.Op.Kind == OpAppend {
+		if s.nodes == nil {
+			s.nodes = make([]node, 0, fewMessages)
+		}
 		s.nodes = append(s.nodes, n)
 		return
 	}
@@ -111,6 +117,9 @@ func (s *surface) apply(e *Event) {
 	s.place(e, n)
 	if e.Op.Kind == OpAppend {
 		if n.msg != nil {
+			if s.msgs == nil {
+				s.msgs = make([]message.Message, 0, fewMessages)
+			}
 			s.msgs = append(s.msgs, *n.msg)
 		}
 		return

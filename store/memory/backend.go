@@ -46,9 +46,10 @@ type row struct {
 	prefixLen int64
 	referrers int // rows whose prefix is this one
 	tree      *tree
-	// events are the session's own. Only appended to: a reader keeps the slice as
-	// it was.
-	events  []session.Event
+	// batches are the session's own events as they were handed over: nothing is
+	// copied. Only appended to: a reader keeps the slice as it was.
+	batches [][]session.Event
+	own     int64 // how many events they are
 	owner   *Store
 	writer  *Writer // the owner's; nil when none was handed out
 	epoch   int64
@@ -60,7 +61,15 @@ type row struct {
 
 func (r *row) id() session.ID { return r.header.ID }
 
-func (r *row) head() int64 { return r.prefixLen + int64(len(r.events)) }
+func (r *row) head() int64 { return r.prefixLen + r.own }
+
+// add stores events that follow those of the row.
+func (r *row) add(events []session.Event) {
+	if len(events) > 0 {
+		r.batches = append(r.batches, slices.Clip(events))
+		r.own += int64(len(events))
+	}
+}
 
 // take makes a store the owner of a row that has none.
 func (r *row) take(s *Store, id session.ID) *Writer {
@@ -104,10 +113,11 @@ func (r *row) put(cells []session.Checkpoint) {
 	}
 }
 
-// segment is a run of a log's events that lie in one session.
+// segment is a run of a log's events that lie in one session: from seq from up to end.
 type segment struct {
-	events []session.Event
-	next   *segment
+	batches   [][]session.Event
+	from, end int64
+	next      *segment
 }
 
 // segments returns the log's events from seq on up to its head, prefix included,
@@ -118,13 +128,21 @@ func (r *row) segments(seq int64) *segment {
 	for r != nil && seq < end {
 		from := max(seq, r.prefixLen)
 		if from < end {
-			own := r.events[from-r.prefixLen : end-r.prefixLen]
-			first = &segment{events: own[:len(own):len(own)], next: first}
+			first = &segment{batches: r.batches[r.batchOf(from):], from: from, end: end, next: first}
 		}
 		end = min(end, r.prefixLen)
 		r = r.prefix
 	}
 	return first
+}
+
+// batchOf returns the index of the batch that holds an own event.
+func (r *row) batchOf(seq int64) int {
+	i, found := slices.BinarySearchFunc(r.batches, seq, func(b []session.Event, seq int64) int { return cmp.Compare(b[0].Seq, seq) })
+	if !found {
+		i--
+	}
+	return i
 }
 
 // add enters a row; nearly always it is the newest.
@@ -214,9 +232,21 @@ func (b *Backend) bequeath(r *row) {
 		}
 	}
 	r.referrers = 0
-	heir.events = slices.Concat(r.events[:heir.prefixLen-r.prefixLen], heir.events)
-	heir.prefix, heir.prefixLen = r.prefix, r.prefixLen
+	heir.inherit(r)
 	if heir.prefix != nil {
 		heir.prefix.referrers++
 	}
+}
+
+// inherit makes the own events of r that the row refers to the row's own.
+func (r *row) inherit(from *row) {
+	keep := r.prefixLen - from.prefixLen
+	batches := make([][]session.Event, 0, len(from.batches)+len(r.batches))
+	for _, b := range from.batches {
+		if left := keep - (b[0].Seq - from.prefixLen); left > 0 {
+			batches = append(batches, b[:min(left, int64(len(b)))])
+		}
+	}
+	r.batches, r.own = append(batches, r.batches...), r.own+keep
+	r.prefix, r.prefixLen = from.prefix, from.prefixLen
 }

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"iter"
 	"os"
-	"slices"
 	"strconv"
 	"time"
 
@@ -149,8 +148,9 @@ func (s *Store) Create(ctx context.Context, h session.Header, meta session.Meta,
 	}
 	r := &row{
 		header: h, root: meta.Root, prefix: prefix, prefixLen: meta.Prefix.Len,
-		events: slices.Clone(first), updated: now.UnixMilli(),
+		updated: now.UnixMilli(),
 	}
+	r.add(first)
 	r.put(cells)
 	s.b.add(r)
 	return r.take(s, h.ID), nil
@@ -230,9 +230,14 @@ func (g *segment) all(ctx context.Context) iter.Seq2[session.Event, error] {
 				yield(session.Event{}, err)
 				return
 			}
-			for _, e := range g.events {
-				if !yield(e, nil) {
-					return
+			for _, b := range g.batches {
+				if b[0].Seq >= g.end {
+					break
+				}
+				for _, e := range b {
+					if e.Seq >= g.from && e.Seq < g.end && !yield(e, nil) {
+						return
+					}
 				}
 			}
 		}

@@ -54,7 +54,7 @@ func (w *Writer) Append(ctx context.Context, head int64, events []session.Event,
 	if now := w.r.head(); now != head {
 		return &session.ConflictError{ID: w.id, Want: head, Head: now}
 	}
-	w.r.events = append(w.r.events, events...)
+	w.r.add(events)
 	w.r.updated = w.s.now().UnixMilli()
 	w.r.put(cells)
 	return nil
