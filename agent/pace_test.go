@@ -57,7 +57,7 @@ func TestTwentyAgentsMeetOneRateLimit(t *testing.T) {
 		for range agents {
 			ask()
 		}
-		time.Sleep(every / 2)
+		<-time.After(every / 2)
 		ask() // its first call would be served now, but the route has been told to wait
 		for _, a := range all {
 			w.idle(a)
@@ -82,10 +82,10 @@ func TestCancelWhilePaced(t *testing.T) {
 		w.model.script(fails(llm.CodeRateLimit))
 		first := w.create()
 		w.ok(first.Accept(t.Context(), msg("m1"), session.NextTurn))
-		time.Sleep(100 * time.Millisecond)
+		<-time.After(100 * time.Millisecond)
 		second := w.create()
 		w.ok(second.Accept(t.Context(), msg("m2"), session.NextTurn))
-		time.Sleep(100 * time.Millisecond)
+		<-time.After(100 * time.Millisecond)
 		start := time.Now()
 		w.ok(second.Cancel(session.Cause{Kind: session.CauseUser}, false))
 		w.idle(second)

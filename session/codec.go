@@ -51,7 +51,7 @@ func checkNatural(name string, n int64) error {
 }
 
 func setString[S ~string](dst *S, raw []byte) error {
-	s, err := jsonx.String(raw)
+	s, err := jsonx.WalkString(raw)
 	*dst = S(s)
 	return err
 }
@@ -80,7 +80,7 @@ func setRaw(dst *[]byte, raw []byte) error {
 func setStrings(dst *[]string, raw []byte) error {
 	*dst = []string{}
 	return jsonx.WalkArray(raw, func(raw []byte) error {
-		s, err := jsonx.String(raw)
+		s, err := jsonx.WalkString(raw)
 		*dst = append(*dst, s)
 		return err
 	})
@@ -825,7 +825,7 @@ func decodeInboxSpliced(data []byte) (*InboxSpliced, error) {
 				return err
 			})
 		case "outcome":
-			s, err := jsonx.String(raw)
+			s, err := jsonx.WalkString(raw)
 			if err == nil && s != "canceled" {
 				err = fmt.Errorf("outcome %q is unknown", s)
 			}

@@ -46,7 +46,7 @@ func decodeRetry(data []byte) (*Retry, error) {
 		case "provider":
 			return setString(&p.Provider, raw)
 		case "mode":
-			s, err := jsonx.String(raw)
+			s, err := jsonx.WalkString(raw)
 			if err == nil && s != "normal" && s != "always" {
 				err = fmt.Errorf("mode %q is unknown", s)
 			}
@@ -212,7 +212,7 @@ func decodePolicy(data []byte, name string, value *string, delegated *bool) erro
 		case name:
 			return setString(value, raw)
 		case "source":
-			s, err := jsonx.String(raw)
+			s, err := jsonx.WalkString(raw)
 			*delegated = s == "delegation"
 			return err
 		}

@@ -108,9 +108,15 @@ func (s *Session) replay(events []Event) error {
 	return nil
 }
 
-// take validates one event that was read back and puts it into the log.
-func (s *Session) take(e Event) error {
-	info, err := s.reg.types.decode(&e)
+// take validates one event that was read back and puts it into the log. After an
+// error the session is good for nothing.
+func (s *Session) take(read Event) error {
+	if s.checking {
+		s.events = s.events[:0] // only the one at hand
+	}
+	s.events = append(s.events, read)
+	e := &s.events[len(s.events)-1]
+	info, err := s.reg.types.decode(e)
 	if err != nil {
 		var u *UnsupportedError
 		if asError(err, &u) {
@@ -119,7 +125,7 @@ func (s *Session) take(e Event) error {
 		}
 		return &CorruptError{ID: s.header.ID, Seq: e.Seq, Err: err}
 	}
-	if rule, msg := s.g.next(&e, info, &s.surf); rule != "" {
+	if rule, msg := s.g.next(e, info, &s.surf); rule != "" {
 		return &InvariantError{ID: s.header.ID, Seq: e.Seq, Type: e.Type, Rule: rule, Msg: msg}
 	}
 	if p, ok := e.payload.(*InboxSpliced); ok && e.Seq >= s.header.SeedLength {
@@ -130,13 +136,12 @@ func (s *Session) take(e Event) error {
 		s.box.apply(e.Seq, p)
 	}
 	if s.checking {
-		s.surf.trace(&e)
+		s.surf.trace(e)
 		if s.cells != nil && e.Seq >= s.header.SeedLength {
-			s.cells.Apply(&e)
+			s.cells.Apply(e)
 		}
 		return nil
 	}
-	s.events = append(s.events, e)
-	s.apply(&s.events[len(s.events)-1])
+	s.apply(e)
 	return nil
 }

@@ -264,9 +264,13 @@ func (r *Registry) rebuild(rec Record, events iter.Seq2[Event, error], checking 
 	}
 	if !checking {
 		s.events = make([]Event, 0, rec.Head+8)
+		s.surf.expect(rec.Head)
 	}
 	s.g.replay = true
 	defer func() { s.g.replay = false }()
+	if rec.Head >= aheadFrom {
+		events = readAhead(events)
+	}
 	for e, err := range events {
 		if err != nil {
 			return nil, err

@@ -25,6 +25,12 @@ type node struct {
 	msg *message.Message // nil for an assistant message without content
 }
 
+// expect makes room for the messages of a log of that many events.
+func (s *surface) expect(events int64) {
+	n := min(max(events/4, fewMessages), 1<<12) // of the 13 events of a turn with one tool call, 4 are messages
+	s.nodes, s.msgs = make([]node, 0, n), make([]message.Message, 0, n)
+}
+
 // snapshot returns a surface that shares the nodes up to now.
 func (s *surface) snapshot() surface {
 	return surface{nodes: slices.Clip(s.nodes), msgs: slices.Clip(s.msgs), gen: s.gen}

@@ -94,6 +94,7 @@ func house() policy {
 			{"internal/fakemodel/fakemodel.go", "the accept loop: Server.Close waits for its served channel"},
 			{"internal/proc/proc.go", "the supervisor of a process and its copies: Process.Close waits for done"},
 			{"llm/internal/wire/exchange.go", "the idle timer of one exchange: stopped when its body is closed"},
+			{"session/ahead.go", "the reader ahead of a long log: the sequence waits for it before it ends"},
 			{"session/flush.go", "the write-behind window: a closed session's callback only takes the lock and leaves"},
 			{"session/projection/read.go", "cold reads of one listing: ReadAll waits for them"},
 			{"store/sqlite/sqlite.go", "group commit and heartbeat: Store.Close waits for it"},

@@ -391,11 +391,13 @@ func (d *decoder) str() ([]byte, error) {
 func unescape(raw []byte) []byte {
 	out := make([]byte, 0, len(raw))
 	for i := 0; i < len(raw); {
-		c := raw[i]
-		if c != '\\' {
-			out = append(out, c)
-			i++
-			continue
+		plain := bytes.IndexByte(raw[i:], '\\')
+		if plain < 0 {
+			return append(out, raw[i:]...)
+		}
+		out = append(out, raw[i:i+plain]...)
+		if i += plain; i+1 == len(raw) {
+			return out // not validated, see WalkString
 		}
 		switch raw[i+1] {
 		case 'b':

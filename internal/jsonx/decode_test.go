@@ -280,11 +280,15 @@ func FuzzValidate(f *testing.F) {
 			return out
 		}
 		loose := walked(false) // must not panic, whatever the text
+		text, walkErr := jsonx.WalkString(data)
 		if err := jsonx.Validate(data); err != nil {
 			return
 		}
 		if !json.Valid(data) {
 			t.Fatalf("%q is not JSON", data)
+		}
+		if s, err := jsonx.String(data); err == nil && data[0] == '"' && data[len(data)-1] == '"' && (walkErr != nil || s != text) {
+			t.Fatalf("%q: read %q, walked %q (%v)", data, s, text, walkErr)
 		}
 		if strict := walked(true); !slices.Equal(strict, loose) {
 			t.Fatalf("%q: read %q, walked %q", data, strict, loose)

@@ -1,6 +1,9 @@
 package jsonx
 
-import "bytes"
+import (
+	"bytes"
+	"unsafe"
+)
 
 // WalkObject is ReadObject for a text that was validated already, as a whole or as
 // a part of another: it looks for structure only, at a fraction of the cost. On
@@ -50,6 +53,20 @@ func WalkArray(data []byte, fn func(raw []byte) error) error {
 		}
 	}
 	return nil
+}
+
+// WalkString reads raw as a JSON string for a text that was validated already, like
+// WalkObject. Where nothing is escaped, nothing is copied: the string is raw's own
+// memory, which must not be modified from then on.
+func WalkString(raw []byte) (string, error) {
+	if len(raw) < 2 || raw[0] != '"' || raw[len(raw)-1] != '"' {
+		return "", (&decoder{data: raw}).errorf("expected a string")
+	}
+	body := raw[1 : len(raw)-1]
+	if bytes.IndexByte(body, '\\') >= 0 {
+		body = unescape(body)
+	}
+	return unsafe.String(unsafe.SliceData(body), len(body)), nil
 }
 
 // walker moves over validated text.

@@ -1,0 +1,73 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"testing"
+	"testing/synctest"
+)
+
+// Reading ahead changes nothing but who reads: order, the place of an error and of a
+// panic, and an early end; its goroutine is gone afterwards, which the bubble checks.
+func TestReadAhead(t *testing.T) {
+	broken := errors.New("broken")
+	source := func(n int, end func()) iter.Seq2[Event, error] {
+		return func(yield func(Event, error) bool) {
+			for i := range n {
+				if !yield(RawEvent(Event{Seq: int64(i)}, make([]byte, i%7*1000)), nil) {
+					return
+				}
+			}
+			if end != nil {
+				end()
+			}
+		}
+	}
+	failing := func(n int) iter.Seq2[Event, error] {
+		return func(yield func(Event, error) bool) {
+			for e, err := range source(n, nil) {
+				if !yield(e, err) {
+					return
+				}
+			}
+			yield(Event{}, broken)
+		}
+	}
+	for _, n := range []int{0, 1, lotEvents - 1, lotEvents, lotEvents + 1, 5000} {
+		for name, c := range map[string]struct {
+			events iter.Seq2[Event, error]
+			stop   int // after so many
+			want   int
+			err    string
+		}{
+			"all":     {source(n, nil), -1, n, ""},
+			"stopped": {source(n, nil), n / 2, n / 2, ""},
+			"error":   {failing(n), -1, n, "broken"},
+			"panic":   {source(n, func() { panic("oh") }), -1, n, "store panicked: oh"},
+		} {
+			t.Run(fmt.Sprintf("%s of %d", name, n), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					got, failure := 0, ""
+					for e, err := range readAhead(c.events) {
+						if got == c.stop {
+							break
+						}
+						if err != nil {
+							failure = err.Error()
+							continue
+						}
+						if e.Seq != int64(got) || len(e.Data()) != got%7*1000 {
+							t.Fatalf("event %d is %d with %d bytes", got, e.Seq, len(e.Data()))
+						}
+						got++
+					}
+					if got != c.want || !strings.HasSuffix(failure, c.err) || (c.err == "") != (failure == "") {
+						t.Errorf("%d events and error %q, want %d and %q", got, failure, c.want, c.err)
+					}
+				})
+			})
+		}
+	}
+}
