@@ -100,6 +100,7 @@ func house() policy {
 			{"store/sqlite/sqlite.go", "group commit and heartbeat: Store.Close waits for it"},
 			{"store/storetest/write.go", "concurrent writers: the test waits for them"},
 			{"subagent/internal/inproc/run.go", "the release of a run: every Close waits for it; the AfterFunc on the caller's ctx is stopped at settlement"},
+			{"subagent/observe.go", "an observer: its stop function waits for gone"},
 			{"subagent/start.go", "the watcher of a run: Service.Close waits for it"},
 			{"subagent/subagenttest/scripted.go", "the fixture's runs: their Close waits for them"},
 			{"subagent/subagenttest/suite_cases.go", "concurrent callers: the test waits for them"},
