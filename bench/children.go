@@ -15,20 +15,21 @@ import (
 
 // storeKind is where the children of a row keep their logs.
 type storeKind struct {
-	name string
-	open func(context.Context, *bench) (session.Store, error)
+	name  string
+	short string
+	open  func(context.Context, *bench) (session.Store, error)
 }
 
 func liveOnly() storeKind {
-	return storeKind{"in memory, live only", func(context.Context, *bench) (session.Store, error) { return nil, nil }}
+	return storeKind{"in memory, live only", "live", func(context.Context, *bench) (session.Store, error) { return nil, nil }}
 }
 
 func inMemory() storeKind {
-	return storeKind{"in memory, stored", func(context.Context, *bench) (session.Store, error) { return memory.New(), nil }}
+	return storeKind{"in memory, stored", "memory", func(context.Context, *bench) (session.Store, error) { return memory.New(), nil }}
 }
 
 func onSQLite() storeKind {
-	return storeKind{"on SQLite", func(ctx context.Context, b *bench) (session.Store, error) { return b.newDB(ctx) }}
+	return storeKind{"on SQLite", "sqlite", func(ctx context.Context, b *bench) (session.Store, error) { return b.newDB(ctx) }}
 }
 
 // newDB opens an empty database with full durability on a real file.

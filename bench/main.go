@@ -47,6 +47,7 @@ type options struct {
 	offshoot string
 	group    string
 	list     string
+	tree     string
 	exec     string
 	args     []string
 	cpu, mem string
@@ -65,6 +66,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.offshoot, "offshoot", "", "measure this `BINARY` instead of building one")
 	f.StringVar(&o.group, "group", "", "run this `GROUP` in this process and print its samples as JSON")
 	f.StringVar(&o.list, "list", "", "list the children in this `DATABASE` and exit")
+	f.StringVar(&o.tree, "tree", "", "grow a tree of agents in this `STORE` (live, memory or sqlite) and exit")
 	f.StringVar(&o.exec, "exec", "", "run the command in the arguments as the one process of the row `WORK` and print its sample")
 	f.StringVar(&o.cpu, "cpuprofile", "", "with -group: write a CPU profile to this `FILE`")
 	f.StringVar(&o.mem, "memprofile", "", "with -group: write a profile of every allocation to this `FILE`")
@@ -89,6 +91,8 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		return err
 	case o.list != "":
 		return listFile(ctx, o.list)
+	case o.tree != "":
+		return tree(ctx, o.tree, o.dir)
 	case o.exec != "":
 		s, err := process(ctx, o.exec, o.args)
 		if err != nil {

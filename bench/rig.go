@@ -29,6 +29,7 @@ type rig struct {
 	store    session.Store
 	sessions *session.Registry
 	agents   *agent.Registry
+	tools    *tool.Registry
 	service  *subagent.Service
 }
 
@@ -43,19 +44,24 @@ func newSessions(ctx context.Context, store session.Store) (*session.Registry, e
 
 // newRig composes the fixture on a store, which it closes with itself, or on none.
 func newRig(ctx context.Context, store session.Store) (*rig, error) {
-	r := &rig{store: store}
+	answer := scripted.Script{{Repeat: true, Steps: []scripted.Step{{scripted.SayLiteral("The answer is 42.")}}}}
+	return newRigOf(ctx, store, answer, 0)
+}
+
+// newRigOf is newRig with another script and bound on the tools of one step.
+func newRigOf(ctx context.Context, store session.Store, script scripted.Script, parallel int) (*rig, error) {
+	r := &rig{store: store, tools: tool.New()}
 	var err error
 	if r.sessions, err = newSessions(ctx, store); err != nil {
 		return nil, err
 	}
 	models := &llm.Registry{}
-	answers := scripted.New(scripted.Script{{Repeat: true, Steps: []scripted.Step{{scripted.SayLiteral("The answer is 42.")}}}}, scripted.Options{Record: -1})
-	if _, err := models.Register(answers, route); err != nil {
+	if _, err := models.Register(scripted.New(script, scripted.Options{Record: -1}), route); err != nil {
 		return nil, err
 	}
-	tools, prompts := tool.New(), prompt.New()
+	prompts := prompt.New()
 	for i := range 7 {
-		if _, err := tools.Root().Register(tool.Definition{
+		if _, err := r.tools.Root().Register(tool.Definition{
 			Name: fmt.Sprintf("tool_%d", i), Description: strings.Repeat("It does what its name says. ", 4),
 			Parameters: []byte(`{"type":"object","properties":{"path":{"type":"string","description":"Where."},"limit":{"type":"integer"}},"required":["path"],"additionalProperties":false}`),
 			Execute:    func(context.Context, *tool.Call) (any, error) { return "", nil },
@@ -68,7 +74,7 @@ func newRig(ctx context.Context, store session.Store) (*rig, error) {
 			return nil, err
 		}
 	}
-	if r.agents, err = agent.NewRegistry(ctx, agent.Config{Sessions: r.sessions, Models: models, Tools: tools, Prompts: prompts}); err != nil {
+	if r.agents, err = agent.NewRegistry(ctx, agent.Config{Sessions: r.sessions, Models: models, Tools: r.tools, Prompts: prompts, MaxParallelTools: parallel}); err != nil {
 		return nil, err
 	}
 	if r.service, err = subagent.New(ctx, subagent.Config{Agents: r.agents}); err != nil {

@@ -50,6 +50,11 @@ func rows() []row {
 		{workStep, "step", []limit{{"ratio", 1.3, 0}}},
 		{workStepAlone, "step", nil},
 	}
+	for _, kind := range []storeKind{mem, disk} {
+		for _, n := range []int{1, 100, 1000} {
+			list = append(list, row{toolWork(kind, n), "tool-" + kind.short, nil})
+		}
+	}
 	for _, n := range concurrency() {
 		list = append(list, row{commitWork(n), "commit", nil})
 	}
@@ -62,6 +67,9 @@ func rows() []row {
 		row{workListOpen, "list", []limit{{"wall", 60 * ms, 0}}},
 		row{workListNew, "list", []limit{{"wall", 150 * ms, 0}}},
 		row{workListTool, "list", nil},
+		row{treeWork(treeLive), "tree", []limit{{"wall", 150 * ms, 0}, {"MB peak", 64, 0}}},
+		row{treeWork(treeMemory), "tree", []limit{{"wall", 150 * ms, 0}, {"MB peak", 64, 0}}},
+		row{treeWork(treeSQLite), "tree", []limit{{"wall", 1500 * ms, 0}}},
 		row{workVersion, "command", nil},
 		row{workFirst, "command", []limit{{"wall", 20 * ms, 0}, {"MB peak", 30, 0}}},
 	)
@@ -85,6 +93,9 @@ func groups() map[string]func(context.Context, *bench) error {
 		"resume-10000": resumes(10_000, 2),
 		"inspect":      inspect,
 		"list":         listing,
+		"tool-memory":  throughTool(inMemory(), 1, 100, 1000),
+		"tool-sqlite":  throughTool(onSQLite(), 1, 100, 1000),
+		"tree":         trees(treeLive, treeMemory, treeSQLite),
 		"command":      firstResult,
 	}
 }
@@ -104,6 +115,6 @@ func chosen(pattern *regexp.Regexp) []string {
 func missing() []string {
 	return []string{
 		"fork on disk (under 4 KB)", "10 ms resume from a checkpoint at the head", "list of 10,000 live children",
-		"tree of 5 × 4", "cancel of 1,000 descendants", "memory of a 200 MiB log", "peers",
+		"cancel of 1,000 descendants", "memory of a 200 MiB log", "peers",
 	}
 }
