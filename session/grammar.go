@@ -9,7 +9,7 @@ import (
 
 // grammar is the state that the rules of the log need (core S12, S13, I4–I6, I11,
 // I14). It is a value: a batch is checked on a copy, which replaces the original
-// when the whole batch is legal. Slices in it are therefore never changed in place.
+// when the whole batch is legal. What a slice in it holds is therefore never changed.
 type grammar struct {
 	head int64 // the seq that the next event must have
 	// replay is set while a stored or foreign log is read: a scheduler fault of
@@ -21,6 +21,8 @@ type grammar struct {
 	step     int64 // the last step of the open turn
 	stepOpen bool
 
+	// A copy that is thrown away may have appended to these; what it wrote lies behind
+	// the length that counts.
 	model []string // tool-call ids of the open step's assistant message
 	calls []call   // calls whose dispatch was logged in the open step
 	done  []string // ids that have a result in the open step
@@ -112,7 +114,7 @@ func (g *grammar) checkOrder(e *Event) (rule, msg string) {
 				return "I5", fmt.Sprintf("call %q was dispatched already", p.CallID)
 			}
 		}
-		g.calls = append(slices.Clip(g.calls), call{p.CallID, e.Seq})
+		g.calls = append(g.calls, call{p.CallID, e.Seq})
 	case *ToolResult:
 		return g.result(e, p)
 	case *TodoWrite, *RequestHeader, *RequestContext:
@@ -172,7 +174,7 @@ func (g *grammar) result(e *Event, p *ToolResult) (rule, msg string) {
 	if !called && (p.ErrorCode != codeNotStarted || !slices.Contains(g.model, id)) {
 		return "I5", fmt.Sprintf("result for call %q that was not dispatched", id)
 	}
-	g.done = append(slices.Clip(g.done), id)
+	g.done = append(g.done, id)
 	return "", ""
 }
 
