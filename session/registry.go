@@ -116,7 +116,8 @@ type New struct {
 	AgentPreset     string
 	// Root is the id of the tree's root; "" makes the session a root itself.
 	Root ID
-	// Seed is what the session inherits, or nil.
+	// Seed is what the session inherits, or nil. The owner of a Prefix is stored up
+	// to the cut before the session is built, since a store takes no other (design § 4).
 	Seed *Seed
 	// Deferred keeps everything out of the store until Establish: a session that
 	// never came to be leaves nothing behind (design § 4).
@@ -125,7 +126,8 @@ type New struct {
 
 // Prepare builds an unpublished session: it can be appended to, but nobody can
 // find it and no observer sees it (core S27). Whoever prepared it enters it, or
-// calls Abandon. The id is reserved from here on; ErrExists says it is taken.
+// calls Abandon. The id is reserved from here on; ErrExists says it is taken. ctx
+// bounds the waits for the store.
 func (r *Registry) Prepare(ctx context.Context, n New) (*Session, error) {
 	id := n.ID
 	if id == "" {
@@ -134,7 +136,13 @@ func (r *Registry) Prepare(ctx context.Context, n New) (*Session, error) {
 	if err := r.reserve(id); err != nil {
 		return nil, err
 	}
-	s, err := r.build(n, id)
+	var s *Session
+	err := r.storePrefix(ctx, n.Seed)
+	if err == nil {
+		s, err = r.build(n, id)
+	} else {
+		err = fmt.Errorf("session %s: seed: %w", id, err)
+	}
 	if err == nil && r.cfg.Store != nil && n.ID != "" {
 		var stored bool
 		err = contain("store", func() (err error) {
@@ -150,6 +158,23 @@ func (r *Registry) Prepare(ctx context.Context, n New) (*Session, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// storePrefix makes the live owner of a prefix durable up to the cut. One that is
+// not live any more was stored when it left, or the store will refuse its heir.
+func (r *Registry) storePrefix(ctx context.Context, seed *Seed) error {
+	if r.cfg.Store == nil || seed == nil || seed.Prefix.Len() == 0 {
+		return nil
+	}
+	p := seed.Prefix
+	owner, ok := r.Get(p.owner)
+	if !ok {
+		return nil
+	}
+	if owner.Deferred() {
+		return fmt.Errorf("session %s, whose events it is, has nothing stored yet", p.owner)
+	}
+	return owner.FlushTo(ctx, p.Len())
 }
 
 func (r *Registry) build(n New, id ID) (*Session, error) {
