@@ -5,53 +5,14 @@ import (
 	"testing/synctest"
 
 	"github.com/offshoot-dev/offshoot/agent"
-	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/llm/scripted"
 	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/subagent/spawn"
 	"github.com/offshoot-dev/offshoot/subagent/subagenttest"
 )
 
-// subject makes spawn a subject: its children are agents of the system, scripted
-// through the system's model.
 func subject(t testing.TB, s *subagenttest.System) subagenttest.Subject {
-	return subagenttest.Subject{
-		Provider: spawn.New(""), Local: true, PartialText: true,
-		Script: func(prompt string, c subagenttest.Child) {
-			var step scripted.Step
-			if c.Text != "" {
-				step = append(step, scripted.SayLiteral(c.Text))
-			}
-			if c.Hold != nil {
-				step = append(step, subagenttest.Hold(c.Hold))
-			}
-			switch c.End {
-			case subagent.StopError:
-				step = append(step, scripted.Fail(llm.CodeInvalidRequest, "the endpoint refused it"))
-			case subagent.StopMaxTokens:
-				step = append(step, scripted.MaxTokens())
-			case subagent.StopRefusal:
-				step = append(step, scripted.Refuse(""))
-			case "":
-				if step == nil {
-					step = scripted.Step{scripted.Empty()}
-				}
-			default:
-				t.Errorf("a spawned child cannot end as %q", c.End)
-			}
-			s.Answer(prompt, step)
-		},
-		Active: func() int {
-			n := 0
-			for _, a := range s.Agents.List() {
-				if a.Owner() != nil {
-					n++
-				}
-			}
-			return n
-		},
-		Reasons: []subagent.StopReason{subagent.StopError, subagent.StopMaxTokens, subagent.StopRefusal},
-	}
+	return subagenttest.Local(t, s, spawn.New(""))
 }
 
 // in runs a test in a bubble with a system in which spawn is registered.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -42,6 +43,10 @@ type Play struct {
 	Err, CloseErr error
 	// Hold, if set, keeps the child at work until it is closed.
 	Hold <-chan struct{}
+	// Deaf is how long a held child goes on after it was cancelled.
+	Deaf time.Duration
+	// Panic, if set, is what the child panics with: it ends as an error with Partial.
+	Panic any
 }
 
 // Name implements subagent.Provider.
@@ -135,19 +140,34 @@ type scriptedRun struct {
 
 func (r *scriptedRun) work() {
 	defer close(r.settled)
+	defer func() {
+		if p := recover(); p != nil {
+			r.partial(subagent.StopError)
+			r.result.Diagnostic = fmt.Sprintf("the child panicked: %v", p)
+		}
+	}()
 	if r.play.Hold != nil {
 		select {
 		case <-r.play.Hold:
 		case <-r.cancelled:
-			r.result = subagent.Result{Output: r.play.Partial, StopReason: subagent.StopAborted}
-			if r.result.Output == nil {
-				r.result.Output = []message.Block{}
-			}
+			<-time.After(r.play.Deaf)
+			r.partial(subagent.StopAborted)
 			return
 		}
 	}
+	if r.play.Panic != nil {
+		panic(r.play.Panic)
+	}
 	if r.err = r.play.Err; r.err == nil {
 		r.result = r.play.Result
+	}
+}
+
+// partial is the result of a child that did not come to its end.
+func (r *scriptedRun) partial(reason subagent.StopReason) {
+	r.result = subagent.Result{Output: r.play.Partial, StopReason: reason}
+	if r.result.Output == nil {
+		r.result.Output = []message.Block{}
 	}
 }
 

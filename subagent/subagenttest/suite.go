@@ -4,7 +4,10 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/llm/scripted"
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/subagent"
 )
@@ -16,6 +19,12 @@ type Child struct {
 	// Hold, if set, keeps it at work after it said Text, until Hold is closed or it
 	// is cancelled.
 	Hold <-chan struct{}
+	// Deaf is how long a held child goes on after it was cancelled, as if it had not
+	// noticed.
+	Deaf time.Duration
+	// Panic makes its model panic after it said Text, or whatever comes closest: a
+	// crash of the child.
+	Panic bool
 	// End is how it ends of itself; "" is completed. A provider that cannot make
 	// its children end so skips that through Subject.Reasons.
 	End subagent.StopReason
@@ -25,7 +34,7 @@ type Child struct {
 type Subject struct {
 	Provider subagent.Provider
 	// Script makes children behave that are started with exactly this prompt. It is
-	// called before they are started.
+	// called before they are started. All of Child must be obeyed, but for End.
 	Script func(prompt string, c Child)
 	// Local says that runs expose the exact child agent.
 	Local bool
@@ -43,22 +52,57 @@ type Subject struct {
 type Factory func(t testing.TB, s *System) Subject
 
 // Run checks a provider's one-shot contract. Every case has a system of its own
-// and runs in a testing/synctest bubble, which is the leak check too.
+// and runs in a testing/synctest bubble, which is the leak check too. It runs
+// twice: with a parent that never had a turn, and "past" with one in the state of
+// a real delegation: a completed turn, an open one, and a message that waits since
+// before that.
 func Run(t *testing.T, f Factory) {
 	for _, c := range cases() {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				sys := NewSystem(t, Options{})
-				r := &rig{T: t, System: sys, Subject: f(t, sys)}
-				r.name = r.Provider.Name()
-				r.unregister = sys.Register(t, r.Provider)
-				r.parent = sys.Parent(t)
-				c.run(r)
-				synctest.Wait()
-				r.idle()
+		for _, past := range []bool{false, true} {
+			name := c.name
+			if past {
+				name += " past"
+			}
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					sys := NewSystem(t, Options{})
+					r := &rig{T: t, System: sys, Subject: f(t, sys)}
+					r.name = r.Provider.Name()
+					r.unregister = sys.Register(t, r.Provider)
+					r.parent = sys.Parent(t)
+					if past {
+						r.live(r.parent)
+					}
+					c.run(r)
+					synctest.Wait()
+					r.idle()
+				})
 			})
-		})
+		}
 	}
+}
+
+// What a parent with a past says, and what waits for it.
+const (
+	parentSaid  = "the parent's own answer"
+	parentsWork = "work that waits for the parent"
+)
+
+// live gives a parent a completed turn, an open one and a waiting message, which
+// is accepted within the first turn: so what a child may inherit holds it.
+func (r *rig) live(parent parentAgent) {
+	r.Helper()
+	first := make(chan struct{})
+	r.Answer("earlier", scripted.Step{Hold(first), scripted.SayLiteral(parentSaid)})
+	r.Answer("now", scripted.Step{Hold(make(chan struct{}))})
+	for _, prompt := range []string{"earlier", "now", parentsWork} {
+		if err := parent.Followup(agent.UserText(prompt)); err != nil {
+			r.Fatal(err)
+		}
+		synctest.Wait()
+	}
+	close(first)
+	synctest.Wait()
 }
 
 type testCase struct {

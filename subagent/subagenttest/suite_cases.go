@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing/synctest"
+	"time"
 
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/message"
@@ -39,7 +40,11 @@ func cases() []testCase {
 		{"REQ-05 the request is not changed", requestKept},
 		{"DEP-06 the depth cap is honoured", depthCap},
 		{"COMP-12 COMP-13 the tool filter is honoured", toolFilter},
-		{"OUT-06 a child that says nothing", noText},
+		{"OUT-06 FORK-07 a child that says nothing", noText},
+		{"RUN-06 the child's model panics", modelPanics},
+		{"RUN-09 CAN-03 a child that ignores its cancel for 2 s", cancelIgnored},
+		{"TOOL-11 four children of one turn overlap", overlap},
+		{"CAP-09 FORK-01 what a child inherits", inherits},
 	}
 }
 
@@ -84,6 +89,14 @@ func completed(r *rig) {
 	}
 	if n := r.Active(); n != 1 {
 		r.Errorf("%d children hold resources before Close, want 1", n)
+	}
+	if local {
+		switch d := child.Session().Descriptor(); {
+		case d == nil:
+			r.Error("the child's log holds no descriptor of its own (DES-01)")
+		case d.Descriptor.Provider != r.name || d.Descriptor.Mode != session.ModeOneShot:
+			r.Errorf("descriptor = %+v, want a one-shot of %q (DES-03)", d.Descriptor, r.name)
+		}
 	}
 	r.close(run)
 	synctest.Wait()
@@ -273,8 +286,12 @@ func cancelledAfter(r *rig) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	run := r.start(ctx, "hello", Child{Text: "so far", Hold: make(chan struct{})})
 	synctest.Wait()
+	began := time.Now()
 	cancel(errStop)
 	res := r.result(run)
+	if took := time.Since(began); took > time.Second {
+		r.Errorf("a child that heeds its cancel took %s to end", took)
+	}
 	if res.StopReason != subagent.StopAborted || res.Diagnostic != "" {
 		r.Errorf("result = %+v, want aborted without a diagnostic (RUN-15)", res)
 	}

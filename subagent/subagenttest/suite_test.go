@@ -31,7 +31,11 @@ func remote(caps subagent.Capabilities) subagenttest.Factory {
 			if c.Text != "" {
 				said = []message.Block{message.Text(c.Text)}
 			}
-			return subagenttest.Play{Result: subagent.Result{Output: said, StopReason: c.End}, Partial: said, Hold: c.Hold}
+			play := subagenttest.Play{Result: subagent.Result{Output: said, StopReason: c.End}, Partial: said, Hold: c.Hold, Deaf: c.Deaf}
+			if c.Panic {
+				play.Panic = "out of order"
+			}
+			return play
 		}}
 		return subagenttest.Subject{
 			Provider: p, Active: p.Active, PartialText: true,

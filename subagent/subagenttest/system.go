@@ -153,19 +153,6 @@ func (s *System) answer(_ context.Context, req *llm.Request) (scripted.Step, err
 	return steps[min(n, len(steps)-1)], nil
 }
 
-// Hold is a part of an answer that stays silent until ch is closed. The end of the
-// call ends it as aborted.
-func Hold(ch <-chan struct{}) scripted.Part {
-	return scripted.Func(func(ctx context.Context, _ *llm.Request) (scripted.Step, error) {
-		select {
-		case <-ch:
-			return scripted.Step{scripted.Split(1)}, nil // which says nothing
-		case <-ctx.Done():
-			return scripted.Step{scripted.Hang()}, nil
-		}
-	})
-}
-
 // ParentOptions is what Parent gives its agents.
 func ParentOptions() agent.Options { return agent.Options{Provider: Route, Model: Model} }
 

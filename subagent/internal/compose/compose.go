@@ -121,9 +121,11 @@ type Policy struct {
 
 // Capture reads the parent's policies at the delegation call, before anything
 // waits: a later switch of the parent does not affect this child (seam COMP-23…26).
+// A parent that may not ask has no child that may, whoever could answer, and
+// whatever an inherited prefix says from before.
 func Capture(parent *agent.Agent) Policy {
-	_, sandbox := parent.Session().Policies()
-	return Policy{sandbox: sandbox, pin: parent.Registry().Approves()}
+	approval, sandbox := parent.Session().Policies()
+	return Policy{sandbox: sandbox, pin: parent.Registry().Approves() || approval == string(tool.PolicyNever)}
 }
 
 // Persona is a child's persona: a template, or text that stays as it is (seam COMP-36).
