@@ -28,6 +28,7 @@ import (
 	"github.com/offshoot-dev/offshoot/store/sqlite"
 	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/subagent/delegate"
+	"github.com/offshoot-dev/offshoot/subagent/fork"
 	"github.com/offshoot-dev/offshoot/subagent/spawn"
 	"github.com/offshoot-dev/offshoot/tool"
 	"github.com/offshoot-dev/offshoot/tool/files"
@@ -309,8 +310,10 @@ func (h *Harness) openDelegation(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := h.Subagents.Register(spawn.New("")); err != nil {
-		return err
+	for _, p := range []subagent.Provider{spawn.New(""), fork.New("")} {
+		if _, err := h.Subagents.Register(p); err != nil {
+			return err
+		}
 	}
 	for _, t := range h.plan {
 		if !h.admits(t.cfg.ToolName) {
@@ -336,14 +339,14 @@ func (h *Harness) delegations() ([]delegation, error) {
 	cfg := h.opts.Config.Config
 	var list []delegation
 	for _, name := range sorted(cfg.Providers) {
-		p := cfg.Providers[name]
+		p, personaKey := cfg.Delegation(name)
 		key := "providers." + name
 		d := delegate.Config{Provider: p.Provider, ToolName: p.ToolName, ProviderManaged: p.MaxDepth.Managed}
 		if !p.MaxDepth.Managed {
 			depth := int64(p.MaxDepth.Max)
 			d.MaxDepth = &depth
 		}
-		if err := h.fill(&d, key, p.Description, p.Persona, p.ToolFilter, p.Model, p.MaxTokens); err != nil {
+		if err := h.fill(&d, key, personaKey, p.Description, p.Persona, p.ToolFilter, p.Model, p.MaxTokens); err != nil {
 			return nil, err
 		}
 		list = append(list, delegation{key, d})
@@ -355,7 +358,7 @@ func (h *Harness) delegations() ([]delegation, error) {
 		a := cfg.Agents[name]
 		key := "agents." + name
 		d := delegate.Config{Provider: spawn.DefaultName, ToolName: delegate.DefaultToolName + "_" + name}
-		if err := h.fill(&d, key, a.Description, a.Persona, a.Tools, a.Model, a.MaxTokens); err != nil {
+		if err := h.fill(&d, key, key+".persona", a.Description, a.Persona, a.Tools, a.Model, a.MaxTokens); err != nil {
 			return nil, err
 		}
 		list = append(list, delegation{key, d})
@@ -363,12 +366,12 @@ func (h *Harness) delegations() ([]delegation, error) {
 	return list, nil
 }
 
-func (h *Harness) fill(d *delegate.Config, key string, description, persona *string, filter *config.Filter, model *config.ModelRef, maxTokens *int) error {
+func (h *Harness) fill(d *delegate.Config, key, personaKey string, description, persona *string, filter *config.Filter, model *config.ModelRef, maxTokens *int) error {
 	if description != nil {
 		d.Description = *description
 	}
 	if persona != nil {
-		d.Persona = &subagent.Persona{Text: *persona, Literal: h.literal(key + ".persona")}
+		d.Persona = &subagent.Persona{Text: *persona, Literal: h.literal(personaKey)}
 	}
 	if filter != nil {
 		d.ToolFilter = &session.ToolFilter{Allow: filter.Allow, Deny: filter.Deny}

@@ -463,15 +463,17 @@ func TestStoredPrefix(t *testing.T) {
 		f := newFake()
 		reg, parent, detach := live(t, f, session.New{ID: "parent"})
 		mustAppend(t, parent, script(t, "u T1 t1 u")...)
-		child := prepare(t, reg, session.New{ID: "child", Root: "parent", Seed: &session.Seed{Prefix: parent.Prefix()}})
+		heir := session.New{ID: "child", Root: "parent", Seed: &session.Seed{Prefix: parent.Prefix()}}
+		f.setHook(failing("create", verdict{skip: true, err: errDisk}))
+		if _, err := reg.Prepare(t.Context(), heir); !errors.Is(err, errDisk) || !strings.Contains(err.Error(), "seed") {
+			t.Errorf("prepared while the parent cannot be stored: %v", err)
+		}
+		f.setHook(nil)
+		child := prepare(t, reg, heir)
+		if parent.Durable() != 4 {
+			t.Errorf("the creator left the parent stored to %d", parent.Durable())
+		}
 		leave := enter(t, reg, child)
-		var missing *session.PrefixError
-		if err := child.Flush(t.Context()); !errors.As(err, &missing) {
-			t.Errorf("before the parent: %v", err)
-		}
-		if err := parent.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
 		if err := child.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -479,7 +481,24 @@ func TestStoredPrefix(t *testing.T) {
 		if row.meta != (session.Meta{Root: "parent", Prefix: session.PrefixRef{ID: "parent", Len: 3}}) || len(row.events) != 4 {
 			t.Errorf("meta %+v, %d events", row.meta, len(row.events))
 		}
-		same(t, "only its own events", f.written(), "create 3..4", "create 0..4", "create 3..4")
+		same(t, "only its own events", f.written(), "create 0..4", "create 0..4", "create 3..4")
+
+		// Nobody stores what an owner that nothing is stored of inherited as raw events.
+		raw := prepare(t, reg, session.New{ID: "raw", Deferred: true, Seed: &session.Seed{Events: rawEvents(t, parent)[:3]}})
+		quit := enter(t, reg, raw)
+		if _, err := reg.Prepare(t.Context(), session.New{Seed: &session.Seed{Prefix: raw.Prefix()}}); err == nil || !strings.Contains(err.Error(), "raw") {
+			t.Errorf("prepared on a session that is not stored: %v", err)
+		}
+		end(t, quit)
+		gone := prepare(t, reg, session.New{ID: "orphan", Seed: &session.Seed{Prefix: raw.Prefix()}})
+		vanish := enter(t, reg, gone)
+		var missing *session.PrefixError
+		if err := gone.Flush(t.Context()); !errors.As(err, &missing) {
+			t.Errorf("an owner that is gone and was never stored: %v", err)
+		}
+		if err := vanish(t.Context()); !errors.As(err, &missing) {
+			t.Errorf("its end: %v", err)
+		}
 		end(t, leave)
 		end(t, detach)
 		back, err := reg.PrepareStored(t.Context(), "child")

@@ -8,6 +8,8 @@ import (
 
 	"github.com/offshoot-dev/offshoot/harness/config"
 	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/subagent/fork"
+	"github.com/offshoot-dev/offshoot/subagent/spawn"
 )
 
 // complete adds the library's completion command, whose scripts ask this program
@@ -32,6 +34,12 @@ func (a *app) complete(root *cobra.Command) {
 			if sub.LocalFlags().Lookup("model") != nil {
 				// The only error is a flag that is not there.
 				_ = sub.RegisterFlagCompletionFunc("model", a.models)
+			}
+			if sub.LocalFlags().Lookup("delegate") != nil {
+				_ = sub.RegisterFlagCompletionFunc("delegate", cobra.FixedCompletions([]cobra.Completion{
+					cobra.CompletionWithDesc(spawn.DefaultName, "fresh agents"),
+					cobra.CompletionWithDesc(fork.DefaultName, "agents that begin with the completed turns"),
+				}, cobra.ShellCompDirectiveNoFileComp))
 			}
 		}
 	}

@@ -174,7 +174,7 @@ func (o *overview) assembled(h *harness.Harness, eff *config.Effective) error {
 	}
 	errs := []error{add(agentView{Name: config.DefaultAgent}, cfg.Agents[config.DefaultAgent].Tools)}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Providers)) {
-		p := cfg.Providers[name]
+		p, _ := cfg.Delegation(name)
 		errs = append(errs, add(agentView{
 			Name: name, Tool: p.ToolName, Provider: p.Provider, MaxDepth: p.MaxDepth.String(),
 		}, p.ToolFilter))

@@ -22,7 +22,7 @@ func newResumeCommand(a *app) *cobra.Command {
 		Short: "Go on with a stored session, also one that crashed",
 		Long: "Resume opens a root session, repairs what a crash left, and gives it the prompt. Without one it goes on with what\n" +
 			"is owed and queued, and says so when that is nothing. The model is that of the session's last request unless\n" +
-			"--model names another. SESSION may be the beginning of an id.\n\n" + jsonHelp,
+			"--model names another. SESSION may be the beginning of an id.\n\n" + delegateHelp + "\n\n" + jsonHelp,
 		Args: arguments(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			prompt := ""

@@ -31,6 +31,7 @@ type runFlags struct {
 	model      string
 	persona    string
 	permission string
+	delegate   string
 	maxDepth   int
 	maxTokens  int
 	timeout    time.Duration
@@ -43,6 +44,7 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.model, "model", "", "the model, as ROUTE:MODEL; the route ends at the first colon")
 	fs.StringVar(&f.persona, "persona", "", "the persona of the root agent")
 	fs.StringVar(&f.permission, "permission", "", "what tools may do: ask, allow, deny or read-only (default: ask on a terminal, else read-only)")
+	fs.StringVar(&f.delegate, "delegate", "", "what the subagent tool starts: spawn, fresh agents, or fork, agents that begin with\nthe completed turns of the conversation (default: what the configuration says, else spawn)")
 	fs.IntVar(&f.maxDepth, "max-depth", 0, "how deep agents may delegate; 0 forbids it")
 	fs.IntVar(&f.maxTokens, "max-tokens", 0, "the most tokens that one model call may produce")
 	fs.DurationVar(&f.timeout, "timeout", 0, "give up after this long, e.g. 90s; 0 is never")
@@ -63,6 +65,9 @@ func (f *runFlags) flags(cmd *cobra.Command) config.Flags {
 	if changed("permission") {
 		c.Permission = &f.permission
 	}
+	if changed("delegate") {
+		c.Delegate = &f.delegate
+	}
 	if changed("max-depth") {
 		c.MaxDepth = &f.maxDepth
 	}
@@ -76,6 +81,9 @@ const jsonHelp = "With --json the last line is the result, also when the session
 	"nothing (a resumed session owed nothing), refusal, aborted, error, or how else the turn ended. Live chunks that a\n" +
 	"slow reader left no room for are told by a line of type assistant.chunk.dropped with their count; events never are."
 
+const delegateHelp = "With --delegate fork a subagent begins with the completed turns of the agent that delegates, and with nothing\n" +
+	"while that is in its first turn. Its requests begin as that agent's do, so a model's prompt cache serves both."
+
 func newRunCommand(a *app) *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
@@ -83,7 +91,7 @@ func newRunCommand(a *app) *cobra.Command {
 		Short: "Give an agent a task and watch it delegate",
 		Long: "Run starts a fresh agent in the working directory, gives it the prompt, and prints its last answer.\n" +
 			"A prompt of - is read from standard input. Everything is logged; see offshoot sessions.\n\n" +
-			jsonHelp + "\n\n" +
+			delegateHelp + "\n\n" + jsonHelp + "\n\n" +
 			"Exit codes: 0 the turn completed; 1 it ended any other way; 2 a mistake in the call or the configuration;\n" +
 			"130 interrupted, 143 terminated.",
 		Args: cobra.MaximumNArgs(1), // an empty prompt is named by what reads it

@@ -25,11 +25,13 @@ func newListCommand(a *app) *cobra.Command {
 		Long: "Lists the sessions that people started, newest first; with --all those of delegated\n" +
 			"agents too, which are marked with an arrow.\n\n" +
 			"STATE is idle; running: a live process works on it; interrupted: its process ended in\n" +
-			"the middle of a turn; queued: it has work that no turn has taken up; or unreadable.\n\n" +
+			"the middle of a turn; queued: it has work that no turn has taken up; or unreadable.\n" +
+			"EVENTS of a fork are its own, and behind the plus those that it began with; its tokens\n" +
+			"are its own alone.\n\n" +
 			"--json writes one object a line: id, title, model (ROUTE:MODEL), events, tokens, state,\n" +
 			"cwd, createdAt and updatedAt (ms since the epoch), live (a process holds it), requests,\n" +
-			"usage, root; of delegated ones also parentSession, depth, mode, provider and label; and\n" +
-			"error where a session cannot be read.",
+			"usage, root; of delegated ones also parentSession, depth, mode, provider and label; of\n" +
+			"forks seedLength, which events includes; and error where a session cannot be read.",
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 0 {
@@ -78,6 +80,7 @@ type row struct {
 	Title         string     `json:"title"`
 	Model         string     `json:"model"`
 	Events        int64      `json:"events"`
+	SeedLength    int64      `json:"seedLength,omitempty"`
 	Tokens        int64      `json:"tokens"`
 	State         string     `json:"state"`
 	Cwd           string     `json:"cwd"`
@@ -113,7 +116,7 @@ const unreadable = "unreadable"
 func (s *shelf) row(ctx context.Context, rec session.Record) row {
 	h := rec.Header
 	r := row{
-		ID: h.ID, Events: rec.Head, Cwd: h.Cwd, CreatedAt: h.CreatedAt, UpdatedAt: rec.UpdatedAt, Live: rec.Live,
+		ID: h.ID, Events: rec.Head, SeedLength: h.SeedLength, Cwd: h.Cwd, CreatedAt: h.CreatedAt, UpdatedAt: rec.UpdatedAt, Live: rec.Live,
 		Root: rec.Meta.Root, ParentSession: h.ParentSession, Depth: h.DelegationDepth,
 	}
 	sum, err := s.summarize(ctx, rec)
@@ -130,6 +133,22 @@ func (s *shelf) row(ctx context.Context, rec session.Record) row {
 		}
 	}
 	return r
+}
+
+// size is how many events the session has: its own, and what it inherited.
+func (r *row) size() string {
+	if r.SeedLength == 0 {
+		return strconv.FormatInt(r.Events, 10)
+	}
+	return fmt.Sprintf("%d+%d", r.Events-r.SeedLength, r.SeedLength)
+}
+
+// sizeInWords is size as a text.
+func (r *row) sizeInWords() string {
+	if r.SeedLength == 0 {
+		return plural(r.Events, "event")
+	}
+	return fmt.Sprintf("%s of its own", plural(r.Events-r.SeedLength, "event"))
 }
 
 // rows writes a listing: a table, or one object a line.
@@ -177,7 +196,7 @@ func (r *rows) add(s row) error {
 		}
 		title = "↳ " + title
 	}
-	err := cells(r.table, string(s.ID), age(r.now, s.CreatedAt), s.State, strconv.FormatInt(s.Events, 10), count(s.Tokens),
+	err := cells(r.table, string(s.ID), age(r.now, s.CreatedAt), s.State, s.size(), count(s.Tokens),
 		s.Model, s.Cwd, clip(title, 60))
 	if r.n++; err == nil && r.n%tableRows == 0 {
 		err = r.table.Flush()

@@ -21,8 +21,9 @@ func newTreeCommand(a *app) *cobra.Command {
 		Short: "Show who delegated to whom",
 		Long: "Shows the tree that a session belongs to, from its root down: that of ID, or of the newest\n" +
 			"session that a person started. Children stand below their parent in the order in which\n" +
-			"they were created. STOP is how the last turn ended, LASTED the time from a session's\n" +
-			"creation to the last write to its log.\n\n" +
+			"they were created. MODE names the provider of a delegated session too: a fork began with\n" +
+			"the completed turns of its parent, and its tokens are its own alone. STOP is how the last\n" +
+			"turn ended, LASTED the time from a session's creation to the last write to its log.\n\n" +
 			"--json writes one object a line: what sessions list --json tells, with mode root for the\n" +
 			"root, stopReason, durationMs, level (0 is the root) and, where a session hangs on nothing\n" +
 			"that is stored, adrift.",
@@ -227,7 +228,7 @@ func (a *app) writeTree(ctx context.Context, s *shelf, all []member, asJSON bool
 		if t.Error != "" {
 			tokens, took = "", ""
 		}
-		if err := cells(table, lines[i]+t.name(), t.Mode, t.State, t.StopReason, tokens, took, string(t.ID)); err != nil {
+		if err := cells(table, lines[i]+t.name(), strings.TrimSpace(t.Mode+" "+t.Provider), t.State, t.StopReason, tokens, took, string(t.ID)); err != nil {
 			return err
 		}
 	}

@@ -288,6 +288,9 @@ func (v *verifier) lineageFaults(ctx context.Context, rec session.Record) (fault
 		}
 		v.known[h.ParentSession] = parent
 	}
+	if ref := rec.Meta.Prefix; ref.Len > h.SeedLength {
+		fault("it refers to %s of %s and inherits %d", plural(ref.Len, "event"), ref.ID, h.SeedLength)
+	}
 	switch {
 	case !parent.stored:
 		fault("its parent session %s is not stored", h.ParentSession)

@@ -54,7 +54,7 @@ func showHead(p *paper, r *row, rec session.Record, now time.Time) {
 	for _, f := range []struct{ name, text string }{
 		{"title", r.Title}, {"label", r.Label}, {"model", r.Model}, {"cwd", r.Cwd},
 		{"created", fmt.Sprintf("%s (%s ago)", moment(now, r.CreatedAt), age(now, r.CreatedAt))},
-		{"parent", string(r.ParentSession)},
+		{"parent", string(r.ParentSession)}, {"mode", strings.TrimSpace(r.Mode + " " + r.Provider)},
 	} {
 		if f.text != "" {
 			p.line("  %-8s %s", f.name, printable(f.text))
@@ -63,8 +63,12 @@ func showHead(p *paper, r *row, rec session.Record, now time.Time) {
 	if r.ParentSession != "" && r.Root != r.ParentSession {
 		p.line("  %-8s %s", "root", printable(string(r.Root)))
 	}
-	if ref := rec.Meta.Prefix; ref.ID != "" {
-		p.line("  %-8s %s of %s", "inherits", plural(ref.Len, "event"), printable(string(ref.ID)))
+	if n := rec.Header.SeedLength; n > 0 {
+		what := plural(n, "event")
+		if from := forkedFrom(rec); from != "" {
+			what = "the first " + what + " of " + printable(string(from))
+		}
+		p.line("  %-8s %s", "inherits", what)
 	}
 	state := r.State
 	if rec.Live && rec.Owner != nil {
@@ -74,7 +78,16 @@ func showHead(p *paper, r *row, rec session.Record, now time.Time) {
 		state += ": " + printable(r.Error)
 	}
 	p.line("  %-8s %s", "state", state)
-	p.line("  %-8s %s, %s in %s", "size", plural(r.Events, "event"), plural(r.Tokens, "token"), plural(r.Requests, "answer"))
+	p.line("  %-8s %s, %s in %s", "size", r.sizeInWords(), plural(r.Tokens, "token"), plural(r.Requests, "answer"))
+}
+
+// forkedFrom names the session whose events a log began with: the one that stores
+// them or, where a removal has moved them, the parent.
+func forkedFrom(rec session.Record) session.ID {
+	if ref := rec.Meta.Prefix; ref.Len == rec.Header.SeedLength {
+		return ref.ID
+	}
+	return rec.Header.ParentSession
 }
 
 // transcript words the events of one log.
@@ -300,7 +313,7 @@ func (t *transcript) end(r *row, kids []row) {
 		if k.Error != "" {
 			what = k.Error
 		}
-		if err := cells(table, "  "+string(k.ID), k.State, plural(k.Events, "event"), clip(what, 60)); err != nil {
+		if err := cells(table, "  "+string(k.ID), k.State, k.sizeInWords(), clip(what, 60)); err != nil {
 			t.err = err
 		}
 	}

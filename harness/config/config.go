@@ -121,6 +121,24 @@ type Provider struct {
 	MaxDepth    Depth
 }
 
+// Delegation returns a provider with what it does not say itself. A fork goes on from the conversation that it was
+// delegated in: unless it names a persona or a tool filter, it has those of the root agent, so that its requests begin as
+// the root's do and one entry in a model's prompt cache serves both. personaKey says where the persona stands.
+func (c *Config) Delegation(name string) (p Provider, personaKey string) {
+	p, personaKey = c.Providers[name], "providers."+name+".persona"
+	if p.Provider != forkKind {
+		return p, personaKey
+	}
+	root := c.Agents[DefaultAgent]
+	if p.Persona == nil {
+		p.Persona, personaKey = root.Persona, "agents."+DefaultAgent+".persona"
+	}
+	if p.ToolFilter == nil {
+		p.ToolFilter = root.Tools
+	}
+	return p, personaKey
+}
+
 // ProviderManaged is the written form of a Depth that leaves the cap to the provider (seam TOOL-25).
 const ProviderManaged = "provider-managed"
 

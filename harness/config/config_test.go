@@ -267,6 +267,13 @@ func TestPrecedence(t *testing.T) {
 			},
 		},
 		{
+			key: "providers.a.provider", user: "providers: {a: {provider: fork}}", project: "providers: {a: {provider: spawn}}",
+			flags: config.Flags{Delegate: ptr("fork")},
+			want: [5]string{
+				"", "fork  # user $HOME/config.yaml:1", "spawn  # project $WORK/offshoot.yaml:1", "spawn  # project $WORK/offshoot.yaml:1", "fork  # flag --delegate",
+			},
+		},
+		{
 			key: "providers.spawn.maxDepth", user: "providers: {spawn: {provider: spawn, maxDepth: 1}}", project: "providers: {spawn: {maxDepth: 2}}",
 			flags: config.Flags{MaxDepth: ptr(0)},
 			want: [5]string{
@@ -316,6 +323,37 @@ func TestProviderManagedKeepsItsMeaning(t *testing.T) {
 	c := p.load().Config
 	if !c.Providers["a"].MaxDepth.Managed || c.Limits.MaxDepth != 1 {
 		t.Errorf("got %+v, limit %d", c.Providers["a"].MaxDepth, c.Limits.MaxDepth)
+	}
+}
+
+// TestDelegation: --delegate is about the provider behind the tool subagent and no other; a fork that says nothing else has
+// the persona and the filter of the root agent.
+func TestDelegation(t *testing.T) {
+	p := newPlace(t).user("agents: {default: {persona: root, tools: {deny: [bash]}}}\n" +
+		"providers:\n  a: {provider: spawn}\n  b: {provider: spawn, toolName: b}\n  c: {provider: fork, toolName: c, persona: own}\n  d: {provider: fork, toolName: d, toolFilter: {allow: []}}\n")
+	p.o.Flags.Delegate = ptr("fork")
+	c := p.load().Config
+	rootFilter, none := &config.Filter{Deny: []string{"bash"}}, &config.Filter{Allow: []string{}}
+	for name, want := range map[string]struct {
+		kind, persona, key string
+		filter             *config.Filter
+	}{
+		"a": {"fork", "root", "agents.default.persona", rootFilter},
+		"b": {"spawn", "", "providers.b.persona", nil},
+		"c": {"fork", "own", "providers.c.persona", rootFilter},
+		"d": {"fork", "root", "agents.default.persona", none},
+	} {
+		got, key := c.Delegation(name)
+		persona := ""
+		if got.Persona != nil {
+			persona = *got.Persona
+		}
+		if got.Provider != want.kind || persona != want.persona || key != want.key || !cmp.Equal(got.ToolFilter, want.filter) {
+			t.Errorf("%s: got %s with persona %q (%s) and filter %+v", name, got.Provider, persona, key, got.ToolFilter)
+		}
+	}
+	if c.Providers["a"].Persona != nil {
+		t.Error("the entry itself was changed")
 	}
 }
 

@@ -152,6 +152,15 @@ func (r *reader) add(path []string, value any, line int) {
 // defaultDepth is the cap of a provider that names none (seam TOOL-24).
 const defaultDepth = 3
 
+// The providers whose children stay in this process, and the tool of a provider that names none (seam TOOL-02).
+const (
+	spawnKind   = "spawn"
+	forkKind    = "fork"
+	defaultTool = "subagent"
+)
+
+func localKinds() []string { return []string{spawnKind, forkKind} }
+
 // defaults is the weakest layer.
 func defaults(tree *place, dataDir string) settings {
 	m := settings{}
@@ -197,10 +206,10 @@ func complete(tree *place, m settings) {
 	if _, said := m["providers"]; !said {
 		m.fill(tree, "providers", nil)
 		m.fill(tree, "providers.spawn", nil)
-		m.fill(tree, "providers.spawn.provider", "spawn")
+		m.fill(tree, "providers.spawn.provider", spawnKind)
 	}
 	for _, name := range m.entries("providers") {
-		m.fill(tree, "providers."+name+".toolName", "subagent")
+		m.fill(tree, "providers."+name+".toolName", defaultTool)
 		m.fill(tree, "providers."+name+".maxDepth", Depth{Max: defaultDepth})
 	}
 }
@@ -288,6 +297,18 @@ func (m settings) fromFlags(tree *place, flags Flags, cwd, home string, f *fault
 		key := "providers." + name + ".maxDepth"
 		if !m[key].value.(Depth).Managed && f.empty() {
 			put("--max-depth", key, digits(flags.MaxDepth), parseDepth)
+		}
+	}
+	if flags.Delegate != nil {
+		src, bound := Source{Kind: FromFlag, Name: "--delegate"}, false
+		for _, name := range m.entries("providers") {
+			if m["providers."+name+".toolName"].value == defaultTool {
+				put(src.Name, "providers."+name+".provider", flags.Delegate, oneOf(localKinds()...))
+				bound = true
+			}
+		}
+		if !bound {
+			f.at(src, "", "no configured provider has the tool %q, which it is about", defaultTool)
 		}
 	}
 	if flags.Store != nil {

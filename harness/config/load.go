@@ -21,6 +21,7 @@ type Flags struct {
 	Persona    *string // of the root agent; an empty one shadows the deployment's with nothing
 	MaxTokens  *int    // of the root agent, per model call
 	MaxDepth   *int    // for limits.maxDepth and for every provider with a cap of ours
+	Delegate   *string // spawn or fork: the provider behind the tool "subagent"
 }
 
 // LoadOptions says what Load reads.
@@ -31,7 +32,7 @@ type LoadOptions struct {
 	ConfigFile string   // read in the place of the user's file and must then exist; empty: the user's file, if there is one
 	DataDir    string   // empty: as Dirs says
 	Trusted    *bool    // the embedding program's own word about the folder; nil: the list of trusted folders
-	Providers  []string // the kinds of provider that this program has; nil: spawn
+	Providers  []string // the kinds of provider that this program has; nil: spawn and fork
 }
 
 // File is a configuration file that Load looked for.
@@ -92,7 +93,7 @@ func Load(o LoadOptions) (*Effective, error) {
 	if f.empty() {
 		kinds := o.Providers
 		if kinds == nil {
-			kinds = []string{"spawn"}
+			kinds = localKinds()
 		}
 		check(m, kinds, f)
 	}
@@ -164,7 +165,7 @@ func distrust(r *reader, root *yaml.Node, base settings, cwd string) {
 	for _, s := range r.out {
 		switch s.at.rule.policy {
 		case children:
-			if kind := s.value.(string); kind != "spawn" && kind != "fork" {
+			if kind := s.value.(string); !slices.Contains(localKinds(), kind) {
 				r.f.at(s.source, s.key, "a folder that is not trusted may not start another product (%s)%s", kind, plea)
 			}
 		case narrow:

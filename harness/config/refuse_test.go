@@ -91,8 +91,8 @@ func TestRefusals(t *testing.T) {
 		{"list of numbers", "tools:\n  deny:\n  - bash\n  - 5\n", "4: tools.deny: must be text, not a number"},
 		{"list twice", "tools:\n  deny: [bash,\n    bash]\n", `3: tools.deny: names "bash" twice`},
 		{"tool name", "tools: {deny: ['b sh']}\n", `1: tools.deny: "b sh" is not a tool name`},
-		{"no provider", "providers:\n  x: {}\n", "2: providers.x: needs provider, one of spawn"},
-		{"unknown provider", "providers:\n  x: {provider: warp}\n", `2: providers.x.provider: unknown provider "warp"; this program has spawn`},
+		{"no provider", "providers:\n  x: {}\n", "2: providers.x: needs provider, one of spawn, fork"},
+		{"unknown provider", "providers:\n  x: {provider: warp}\n", `2: providers.x.provider: unknown provider "warp"; this program has spawn, fork`},
 		{"same tool", "providers:\n  a: {provider: spawn}\n  b: {provider: spawn}\n", `3: providers.b.toolName: tool name "subagent" is already the tool of provider a`},
 		{"own tool", "providers: {a: {provider: spawn, toolName: bash}}\n", `1: providers.a.toolName: tool name "bash" is already one of this program's own tools`},
 		{"tool of an agent", "agents: {x: {}}\nproviders: {a: {provider: spawn, toolName: subagent_x}}\n", `2: providers.a.toolName: tool name "subagent_x" is already the tool of agent x`},
@@ -139,6 +139,15 @@ func TestEnvironmentRefusals(t *testing.T) {
 	if got := p.faults(); len(got) != 2 || !strings.HasPrefix(got[0], "config flag --max-tokens: must be a whole number from 1") ||
 		!strings.HasPrefix(got[1], "config flag --max-depth: must be a whole number from 0") {
 		t.Errorf("got %q", got)
+	}
+	for user, want := range map[string]string{
+		"": `config flag --delegate: unknown value "codex"`, "providers: {a: {provider: fork, toolName: a}}": `config flag --delegate: no configured provider has the tool "subagent"`,
+	} {
+		p = newPlace(t).user(user)
+		p.o.Flags.Delegate = ptr("codex")
+		if got := p.faults(); len(got) != 1 || !strings.HasPrefix(got[0], want) {
+			t.Errorf("got %q, want %s", got, want)
+		}
 	}
 	p = newPlace(t)
 	p.env["OFFSHOOT_MODEL"] = "nope:x"
