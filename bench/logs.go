@@ -126,7 +126,6 @@ const (
 	workOpen    = "open a log of 10,000 events: parse, validate, fold, no store"
 	workInspect = "inspect a log of 10,000 events in an open store"
 	workFollow  = "follow-up to a resident child in memory: one loop step"
-	workFork    = "fork of a 10,000-event parent in memory (creation)"
 	workIdle    = "waiting child after one turn, heap beyond its log (1,000)"
 )
 
@@ -302,36 +301,6 @@ func followUp(ctx context.Context, b *bench) (err error) {
 		}
 		p.pause()
 		return a.Dispose(ctx, false)
-	})
-}
-
-// fork measures the creation of a child that shares its parent's whole log.
-func fork(ctx context.Context, b *bench) (err error) {
-	r, err := newRig(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.close(ctx)) }()
-	parent, err := r.newAgent(ctx)
-	if err != nil {
-		return err
-	}
-	if err := fill(ctx, parent.Session(), 10_000); err != nil {
-		return err
-	}
-	return b.measure(workFork, 1, func(p *probe) error {
-		h, err := r.agents.Create(ctx, agent.Create{
-			Owner: parent, Options: agent.Options{Provider: route, Model: model},
-			Session: session.New{
-				ParentSession: parent.ID(), Root: parent.ID(), Origin: session.OriginSubagent, DelegationDepth: 1, Deferred: true,
-				Seed: &session.Seed{Prefix: parent.Session().Prefix()},
-			},
-		})
-		p.pause()
-		if err != nil {
-			return err
-		}
-		return h.Dispose(ctx)
 	})
 }
 

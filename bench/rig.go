@@ -14,6 +14,7 @@ import (
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/session/projection"
 	"github.com/offshoot-dev/offshoot/subagent"
+	"github.com/offshoot-dev/offshoot/subagent/fork"
 	"github.com/offshoot-dev/offshoot/subagent/spawn"
 	"github.com/offshoot-dev/offshoot/tool"
 )
@@ -80,8 +81,10 @@ func newRigOf(ctx context.Context, store session.Store, script scripted.Script, 
 	if r.service, err = subagent.New(ctx, subagent.Config{Agents: r.agents}); err != nil {
 		return nil, err
 	}
-	if _, err := r.service.Register(spawn.New("")); err != nil {
-		return nil, err
+	for _, p := range []subagent.Provider{spawn.New(""), fork.New("")} {
+		if _, err := r.service.Register(p); err != nil {
+			return nil, err
+		}
 	}
 	return r, nil
 }
@@ -121,9 +124,13 @@ func request(parent *agent.Agent) subagent.Request {
 	return subagent.Request{Label: &label, Parent: parent, Prompt: []message.Block{message.Text("What is the answer?")}}
 }
 
-// oneShot is one child from its start until nothing of it is left but its log.
+// oneShot is one fresh child from its start until nothing of it is left but its log.
 func (r *rig) oneShot(ctx context.Context, req subagent.Request) error {
-	run, err := r.service.Start(ctx, spawn.DefaultName, req)
+	return r.child(ctx, spawn.DefaultName, req)
+}
+
+func (r *rig) child(ctx context.Context, provider string, req subagent.Request) error {
+	run, err := r.service.Start(ctx, provider, req)
 	if err != nil {
 		return err
 	}

@@ -58,8 +58,14 @@ func rows() []row {
 	for _, n := range concurrency() {
 		list = append(list, row{commitWork(n), "commit", nil})
 	}
+	for _, n := range forkSizes() {
+		list = append(list,
+			row{forkWork(n), "fork", []limit{{"wall", 200 * us, 0}, {"bytes", 20 * kb, 0}}},
+			row{forkDiskWork(n), "fork-sqlite", []limit{{"B of disk", 4 * kb, 0}}},
+			row{forkChildWork(n), "fork-sqlite", nil},
+		)
+	}
 	return append(list,
-		row{workFork, "fork", []limit{{"wall", 200 * us, 0}, {"bytes", 20 * kb, 0}}},
 		row{workIdle, "waiting", []limit{{"bytes", 4 * kb, 0}, {"goroutines", 0.001, 0}}},
 		row{resumeWork(100), "resume-100", []limit{{"wall", 2 * ms, 0}}},
 		row{resumeWork(10_000), "resume-10000", []limit{{"wall", 25 * ms, 10 * ms}}},
@@ -87,7 +93,8 @@ func groups() map[string]func(context.Context, *bench) error {
 		"child-store":  ownShare,
 		"step":         durableStep,
 		"commit":       groupCommit,
-		"fork":         fork,
+		"fork":         forks,
+		"fork-sqlite":  forksOnDisk,
 		"waiting":      waiting,
 		"resume-100":   resumes(100, 40),
 		"resume-10000": resumes(10_000, 2),
@@ -114,7 +121,7 @@ func chosen(pattern *regexp.Regexp) []string {
 // missing is what the design has a target for and no row measures yet.
 func missing() []string {
 	return []string{
-		"fork on disk (under 4 KB)", "10 ms resume from a checkpoint at the head", "list of 10,000 live children",
+		"10 ms resume from a checkpoint at the head", "list of 10,000 live children",
 		"cancel of 1,000 descendants", "memory of a 200 MiB log", "peers",
 	}
 }
