@@ -45,7 +45,8 @@ type Play struct {
 	Hold <-chan struct{}
 	// Deaf is how long a held child goes on after it was cancelled.
 	Deaf time.Duration
-	// Panic, if set, is what the child panics with: it ends as an error with Partial.
+	// Panic, if set, is what the child's model panics with, in that other process: it
+	// ends as an error with Partial.
 	Panic any
 }
 
@@ -140,12 +141,6 @@ type scriptedRun struct {
 
 func (r *scriptedRun) work() {
 	defer close(r.settled)
-	defer func() {
-		if p := recover(); p != nil {
-			r.partial(subagent.StopError)
-			r.result.Diagnostic = fmt.Sprintf("the child panicked: %v", p)
-		}
-	}()
 	if r.play.Hold != nil {
 		select {
 		case <-r.play.Hold:
@@ -156,7 +151,9 @@ func (r *scriptedRun) work() {
 		}
 	}
 	if r.play.Panic != nil {
-		panic(r.play.Panic)
+		r.partial(subagent.StopError)
+		r.result.Diagnostic = fmt.Sprintf("the child panicked: %v", r.play.Panic)
+		return
 	}
 	if r.err = r.play.Err; r.err == nil {
 		r.result = r.play.Result
