@@ -53,6 +53,8 @@ func TestCompletionOfValues(t *testing.T) {
 		{broken, "run --model |", nil},
 		{h, "run --model o|", []string{"openai:gpt-5.4-mini", "openrouter:openai/gpt-5.4-mini", "ollama:qwen3"}},
 		{h, "resume x --model mi|", []string{"mine:"}},
+		{h, "run --delegate |", []string{"spawn", "fork"}},
+		{broken, "resume x --delegate f|", []string{"spawn", "fork"}}, // the shell leaves out what does not begin so
 		{h, "sessions tr|", []string{"tree"}},
 		{h, "doct|", []string{"doctor"}},
 	} {

@@ -25,6 +25,9 @@ func modelPanics(r *rig) {
 	if res.StopReason != subagent.StopError || res.Diagnostic == "" || len(res.Diagnostic) > 4096 {
 		r.Errorf("result = %+v, want an error with a diagnostic", res)
 	}
+	if r.PartialText {
+		r.want(res, subagent.StopError, "so far")
+	}
 	r.close(run)
 	second := r.start(r.Context(), "hello", Child{Text: "hi"})
 	r.want(r.result(second), subagent.StopCompleted, "hi")
