@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/message"
@@ -91,8 +92,12 @@ func TestProviderOfOnesOwn(t *testing.T) {
 				select {
 				case <-c.Hold:
 				case <-ctx.Done():
+					<-time.After(c.Deaf)
 					return "", context.Cause(ctx)
 				}
+			}
+			if c.Panic {
+				panic("out of order")
 			}
 			if c.End != "" {
 				return "", errors.New("the child failed")
