@@ -310,6 +310,9 @@ func (p *progress) failure() *message.Failure {
 }
 
 func (n *node) elapsed(now time.Time) string {
+	if n.started.IsZero() {
+		return "0.0s"
+	}
 	if !n.ended.IsZero() {
 		now = n.ended
 	}
@@ -382,6 +385,8 @@ func (p *progress) render(n *node, head, tail string, lines *[]string) {
 		mark = "✗"
 	case n.stopped:
 		mark = "■"
+	case n.started.IsZero():
+		mark = "○" // it has not begun, which is not to have finished
 	}
 	what := n.doing
 	if len(n.order) > 0 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -71,6 +72,27 @@ func TestProgressForgets(t *testing.T) {
 	var lines []string
 	if p.render(p.root, "", "", &lines); !strings.Contains(lines[1], "more, finished") {
 		t.Errorf("drawn: %q", lines[1])
+	}
+}
+
+// An agent that has not begun is not drawn as one that finished long ago.
+func TestProgressNotBegun(t *testing.T) {
+	p := newProgress(&strings.Builder{}, false, false, func() (int, int) { return 80, 24 })
+	defer p.stop()
+	n := p.add("root", "")
+	for _, tt := range []struct {
+		change func()
+		want   string
+	}{
+		{func() {}, "○ agent · 0.0s"},
+		{func() { n.running, n.started = true, p.now() }, "⠋ agent · 0.0s"},
+		{func() { n.running, n.ended = false, n.started.Add(90*time.Second) }, "✓ agent · 1m30s"},
+	} {
+		tt.change()
+		var lines []string
+		if p.render(p.root, "", "", &lines); !strings.HasPrefix(lines[0], tt.want) {
+			t.Errorf("drawn %q, want %q", lines[0], tt.want)
+		}
 	}
 }
 
