@@ -284,7 +284,7 @@ func doing(c llm.Chunk, was string) string {
 }
 
 func (p *progress) add(id, owner session.ID) *node {
-	n := &node{calls: map[string]string{}, started: p.now(), label: "agent"}
+	n := &node{calls: map[string]string{}, label: "agent"}
 	p.nodes[id] = n
 	parent := p.nodes[owner]
 	if parent == nil {
