@@ -7,6 +7,7 @@ ARGS     ?= --help
 PKG      ?= ./...
 BENCH    ?=
 ROWS     ?=
+PRODUCTS ?=
 FUZZTIME ?= 10s
 COUNT    ?= 10
 
@@ -14,6 +15,9 @@ LINTER := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 # -race needs cgo; the product itself is built without it.
 RACE := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GO) test -race -shuffle=on
+
+# With PRODUCTS=1 the tests get the real products that they drive; without, those tests skip.
+WITH := $(if $(filter-out 0,$(PRODUCTS)),products=$$(bash tools/products.sh) && export OFFSHOOT_PRODUCTS="$$products" && )
 
 .PHONY: help run test lint bench fuzz soak fmt tidy build cc
 
@@ -23,9 +27,9 @@ help: ## list the targets
 run: ## run the command: make run ARGS='run "Map this repository"'
 	@CGO_ENABLED=0 $(GO) run ./cmd/offshoot $(ARGS)
 
-test: cc ## all tests under the race detector (PKG=./session/... for some)
+test: cc ## all tests under the race detector (PKG=./session/... for some, PRODUCTS=1 with the real products)
 	@$(GO) mod download
-	$(RACE) $(TESTFLAGS) $(PKG)
+	$(WITH)$(RACE) $(TESTFLAGS) $(PKG)
 
 lint: ## the pinned linters; their first build takes some minutes
 	$(LINTER) run $(PKG)
@@ -37,7 +41,7 @@ fuzz: ## every fuzz target for FUZZTIME (10s) each
 	@bash tools/fuzz.sh '$(FUZZTIME)'
 
 soak: cc ## all tests COUNT (10) times, with those that only run under the tag soak
-	$(RACE) -tags soak -count $(COUNT) -timeout 2h $(TESTFLAGS) $(PKG)
+	$(WITH)$(RACE) -tags soak -count $(COUNT) -timeout 2h $(TESTFLAGS) $(PKG)
 
 fmt: ## format the code
 	gofmt -l -w .
