@@ -19,7 +19,7 @@ RACE := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GO) test -race -shuffle=on
 # With PRODUCTS=1 the tests get the real products that they drive; without, those tests skip.
 WITH := $(if $(filter-out 0,$(PRODUCTS)),products=$$(bash tools/products.sh) && export OFFSHOOT_PRODUCTS="$$products" && )
 
-.PHONY: help run test lint bench fuzz soak fmt tidy build cc
+.PHONY: help run test lint vuln bench fuzz soak fmt tidy build cc
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,10 @@ test: cc ## all tests under the race detector (PKG=./session/... for some, PRODU
 
 lint: ## the pinned linters; their first build takes some minutes
 	$(LINTER) run $(PKG)
+
+vuln: ## known vulnerabilities in what is called, offline; also checks that the check works
+	CGO_ENABLED=0 $(GO) -C tools test ./vuln
+	CGO_ENABLED=0 $(GO) -C tools run ./vuln .. ../bench
 
 bench: ## the table of costs and targets (ROWS=sqlite for some); BENCH=Append or BENCH=. runs go benchmarks
 	@bash tools/bench.sh '$(BENCH)' '$(ROWS)'
