@@ -7,6 +7,7 @@ ARGS     ?= --help
 PKG      ?= ./...
 BENCH    ?=
 ROWS     ?=
+PRODUCTS ?=
 FUZZTIME ?= 10s
 COUNT    ?= 10
 
@@ -15,7 +16,10 @@ LINTER := $(GO) tool -modfile=tools/go.mod golangci-lint
 # -race needs cgo; the product itself is built without it.
 RACE := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GO) test -race -shuffle=on
 
-.PHONY: help run test lint bench fuzz soak fmt tidy build cc
+# With PRODUCTS=1 the tests get the real products that they drive; without, those tests skip.
+WITH := $(if $(filter-out 0,$(PRODUCTS)),products=$$(bash tools/products.sh) && export OFFSHOOT_PRODUCTS="$$products" && )
+
+.PHONY: help run test lint vuln bench fuzz soak fmt tidy build cc
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,12 +27,16 @@ help: ## list the targets
 run: ## run the command: make run ARGS='run "Map this repository"'
 	@CGO_ENABLED=0 $(GO) run ./cmd/offshoot $(ARGS)
 
-test: cc ## all tests under the race detector (PKG=./session/... for some)
+test: cc ## all tests under the race detector (PKG=./session/... for some, PRODUCTS=1 with the real products)
 	@$(GO) mod download
-	$(RACE) $(TESTFLAGS) $(PKG)
+	$(WITH)$(RACE) $(TESTFLAGS) $(PKG)
 
 lint: ## the pinned linters; their first build takes some minutes
 	$(LINTER) run $(PKG)
+
+vuln: ## known vulnerabilities in what is called, offline; also checks that the check works
+	CGO_ENABLED=0 $(GO) -C tools test ./vuln
+	CGO_ENABLED=0 $(GO) -C tools run ./vuln .. ../bench
 
 bench: ## the table of costs and targets (ROWS=sqlite for some); BENCH=Append or BENCH=. runs go benchmarks
 	@bash tools/bench.sh '$(BENCH)' '$(ROWS)'
@@ -37,7 +45,7 @@ fuzz: ## every fuzz target for FUZZTIME (10s) each
 	@bash tools/fuzz.sh '$(FUZZTIME)'
 
 soak: cc ## all tests COUNT (10) times, with those that only run under the tag soak
-	$(RACE) -tags soak -count $(COUNT) -timeout 2h $(TESTFLAGS) $(PKG)
+	$(WITH)$(RACE) -tags soak -count $(COUNT) -timeout 2h $(TESTFLAGS) $(PKG)
 
 fmt: ## format the code
 	gofmt -l -w .

@@ -25,7 +25,7 @@ func house() policy {
 			{name: "9", packages: []string{"cmd/offshoot"}},
 			{name: floorT, packages: []string{
 				"store/storetest", "llm/llmtest", "subagent/subagenttest",
-				"internal/archtest", "internal/fakemodel", "internal/fakemodel/cmd/fakemodel", "internal/scenario",
+				"internal/archtest", "internal/fakemodel", "internal/fakemodel/cmd/fakemodel", "internal/products", "internal/scenario",
 			}},
 		},
 		sameFloor: []edge{
@@ -92,6 +92,7 @@ func house() policy {
 			{"cmd/offshoot/progress.go", "the redraw: progress.stop waits for it"},
 			{"cmd/offshoot/run.go", "the wait for the root: it ends with the root, which Harness.Close joins"},
 			{"internal/fakemodel/fakemodel.go", "the accept loop: Server.Close waits for its served channel"},
+			{"internal/products/server.go", "the reader of a product: it ends with the process, and Terminate and Kill wait for it"},
 			{"internal/proc/proc.go", "the supervisor of a process and its copies: Process.Close waits for done"},
 			{"llm/internal/wire/exchange.go", "the idle timer of one exchange: stopped when its body is closed"},
 			{"session/ahead.go", "the reader ahead of a long log: the sequence waits for it before it ends"},
