@@ -258,6 +258,8 @@ func internType(s string) Type {
 		return TypeToolCall
 	case TypeToolResult:
 		return TypeToolResult
+	case TypeToolSpill:
+		return TypeToolSpill
 	case TypeRequestHeader:
 		return TypeRequestHeader
 	case TypeInboxSpliced:

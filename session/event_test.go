@@ -174,7 +174,7 @@ func everything(t testing.TB) []session.Draft {
 	user := func(id string, src message.Source, blocks ...message.Block) *session.UserMessage {
 		return &session.UserMessage{Message: message.Message{ID: message.ID(id), Role: message.RoleUser, Content: blocks, Source: src}}
 	}
-	full := reply(1, 1, "a1", message.Reasoning("think"), message.Text("say \"é\" \u2028 \x01"), message.ToolCall("c1", "read", `{"path": "x"}`), message.ToolCall("c2", "bash", ``))
+	full := reply(1, 1, "a1", message.Reasoning("think"), message.Text("say \"é\" \u2028 \x01"), message.ToolCall("c1", "read", `{"path": "x"}`), message.ToolCall("c2", "bash", ``), message.ToolCall("c3", "bash", ``))
 	full.Message.Source.ReplayState = []byte("{ \"blocks\": [ {\"sig\": \"a b\\\" c\"} ] }\n")
 	full.Usage = &message.Usage{InputTokens: 10, OutputTokens: 20, CacheReadTokens: 0, CacheWriteTokens: 3, ReasoningTokens: 4, HasCacheRead: true, HasCacheWrite: true, HasReasoning: true}
 	partial := reply(1, 2, "a2", message.Text("par"))
@@ -228,7 +228,11 @@ func everything(t testing.TB) []session.Draft {
 		&session.ApprovalAsked{ID: "ap2", ToolName: "bash"}, &session.ApprovalDecided{ID: "ap2", Outcome: "rejected"},
 		answered,
 		&session.ToolCall{Turn: 1, Step: 1, CallID: "c2", Name: "bash"},
+		session.NewToolSpill(1, 1, "c2", []string{"no \"<é>\"\n\x01", "", "\u2028\t"}, 15, 0),
 		failed,
+		&session.ToolCall{Turn: 1, Step: 1, CallID: "c3", Name: "bash"},
+		session.NewToolSpill(1, 1, "c3", []string{"all but seven"}, 18, 7),
+		outcome(1, 1, "c3", "al..en", ""),
 		&session.TodoWrite{Todos: []session.Todo{{Content: "one", Status: "completed"}, {Content: "two", Status: "in_progress"}, {Content: "three", Status: "pending"}}},
 		&session.StepEnd{Turn: 1, Step: 1},
 		&session.StepStart{Turn: 1, Step: 2},
@@ -286,7 +290,7 @@ func TestWireShape_S9(t *testing.T) {
 	}
 
 	same := cmp.Options{
-		cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(session.RequestHeader{}, session.DescriptorEvent{}),
+		cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(session.RequestHeader{}, session.DescriptorEvent{}, session.ToolSpill{}),
 		// Raw JSON is written compactly.
 		cmp.FilterValues(func(a, b []byte) bool { return len(a)+len(b) > 0 },
 			cmp.Transformer("compact", func(b []byte) string { return strings.Join(strings.Fields(string(b)), "") })),

@@ -26,6 +26,8 @@ type grammar struct {
 	model []string // tool-call ids of the open step's assistant message
 	calls []call   // calls whose dispatch was logged in the open step
 	done  []string // ids that have a result in the open step
+	// spilled are the ids whose result's whole text stands in the open step.
+	spilled []string
 
 	retryID      string // the announced retry that has not started yet
 	retryAttempt int64
@@ -90,7 +92,7 @@ func (g *grammar) checkOrder(e *Event) (rule, msg string) {
 			return "I4", fmt.Sprintf("step %d follows step %d", p.Step, g.step)
 		}
 		g.step, g.stepOpen = p.Step, true
-		g.model, g.calls, g.done = nil, nil, nil
+		g.model, g.calls, g.done, g.spilled = nil, nil, nil, nil
 	case *StepEnd:
 		if r, m := g.inStep(p.Turn, p.Step); r != "" {
 			return "I4", m
@@ -115,6 +117,8 @@ func (g *grammar) checkOrder(e *Event) (rule, msg string) {
 			}
 		}
 		g.calls = append(g.calls, call{p.CallID, e.Seq})
+	case *ToolSpill:
+		return g.spill(p)
 	case *ToolResult:
 		return g.result(e, p)
 	case *TodoWrite, *RequestHeader, *RequestContext:
@@ -175,6 +179,23 @@ func (g *grammar) result(e *Event, p *ToolResult) (rule, msg string) {
 		return "I5", fmt.Sprintf("result for call %q that was not dispatched", id)
 	}
 	g.done = append(g.done, id)
+	return "", ""
+}
+
+// spill checks where a ToolSpill stands.
+func (g *grammar) spill(p *ToolSpill) (rule, msg string) {
+	if r, m := g.inStep(p.Turn, p.Step); r != "" {
+		return r, m
+	}
+	switch {
+	case !slices.ContainsFunc(g.calls, func(c call) bool { return c.id == p.CallID }):
+		return "I5", fmt.Sprintf("spill of call %q that was not dispatched", p.CallID)
+	case slices.Contains(g.done, p.CallID):
+		return "I5", fmt.Sprintf("spill of call %q, which has a result already", p.CallID)
+	case slices.Contains(g.spilled, p.CallID):
+		return "I5", fmt.Sprintf("a second spill of call %q", p.CallID)
+	}
+	g.spilled = append(g.spilled, p.CallID)
 	return "", ""
 }
 

@@ -111,6 +111,7 @@ func insert(target session.Target, start int64, ids ...string) *session.InboxSpl
 //	T t ti   turn start, end, end as interrupted    S s     step start, end
 //	u        user message                           a       assistant message: calls
 //	c        tool call: id                          r n     result, never-started result: id
+//	z        spill: id
 //	k h x w  chunk, request header, context, todos  E       end of the seed
 //	y        retry: id,attempt,provider             Y       retry started: id,attempt
 //	P p      compaction start, end: id              i q     splice in, claim all of next-turn
@@ -156,6 +157,8 @@ func script(t testing.TB, text string) []session.Payload {
 			p = a
 		case "c":
 			p = &session.ToolCall{Turn: turn, Step: step, CallID: arg, Name: "tool", Arguments: "{}"}
+		case "z":
+			p = session.NewToolSpill(turn, step, arg, []string{"all"}, 3, 0)
 		case "r":
 			p = outcome(turn, step, arg, "ok", "")
 		case "n":

@@ -51,8 +51,9 @@ const (
 	TypeTitle             Type = "session/title"
 
 	// Types of ours that the upstream lacks; all are ignorable.
-	TypeSettled Type = "subagent/settled"
-	TypePersona Type = "subagent/persona"
+	TypeSettled   Type = "subagent/settled"
+	TypePersona   Type = "subagent/persona"
+	TypeToolSpill Type = "tool/spill"
 )
 
 // typeInfo is what the log knows of an event type.
@@ -94,6 +95,7 @@ func vocabulary() []typeInfo {
 		{typ: TypeTitle, decode: dec(decodeTitle)},
 		{typ: TypeSettled, ignorable: true, decode: dec(decodeSettled)},
 		{typ: TypePersona, ignorable: true, decode: dec(decodePersona)},
+		{typ: TypeToolSpill, ignorable: true, decode: dec(decodeToolSpill)},
 
 		{typ: "agent-preset/selected"}, {typ: "command/done"}, {typ: "command/run"},
 		{typ: "feedback/record"}, {typ: "goal/change"}, {typ: "hook/invoked"},

@@ -40,6 +40,7 @@ func TestRepair_S36(t *testing.T) {
 		{"no calls", "T1 S1.1 a1.1", []string{"step/end", "turn/end"}},
 		{"never started", "T1 S1.1 a1.1:c,d", []string{result("c", 3, notStarted, "-"), result("d", 4, notStarted, "-"), "step/end", "turn/end"}},
 		{"started", "T1 S1.1 a1.1:c c1.1:c", []string{result("c", 4, unknown, "[3]"), "step/end", "turn/end"}},
+		{"D45 between spill and result", "T1 S1.1 a1.1:c,d c1.1:c c1.1:d z1.1:c", []string{result("c", 6, unknown, "[3]"), result("d", 7, unknown, "[4]"), "step/end", "turn/end"}},
 		{"in the model's order", "T1 S1.1 a1.1:c,d,e c1.1:e c1.1:c r1.1:e", []string{result("c", 6, unknown, "[4]"), result("d", 7, notStarted, "-"), "step/end", "turn/end"}},
 		{"all answered", "T1 S1.1 a1.1:c c1.1:c r1.1:c", []string{"step/end", "turn/end"}},
 		{"only the open step's calls", "T1 S1.1 a1.1:c c1.1:c r1.1:c s1.1 S1.2 a1.2:d", []string{result("d", 8, notStarted, "-"), "step/end", "turn/end"}},

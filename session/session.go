@@ -128,6 +128,15 @@ func (s *Session) Append(drafts ...Draft) (int64, error) {
 	return s.append(s.reg.nowMS(), drafts)
 }
 
+// AppendFunc is Append for drafts that must know where they will stand: build gets
+// the seq that the first of them will have. It runs under the log's lock, must be
+// quick, and must not call the session.
+func (s *Session) AppendFunc(build func(first int64) []Draft) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.appendLocked(s.reg.nowMS(), build(s.g.head))
+}
+
 func (s *Session) append(now int64, drafts []Draft) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,9 +222,13 @@ func (s *Session) encode(d *Draft, seq, now int64) (Event, *typeInfo, error) {
 		}
 	}
 	var data []byte
-	if h, ok := d.Payload.(*RequestHeader); ok && h.encoded != nil {
-		data = h.encoded // shared by every log with this header
-	} else {
+	switch p := d.Payload.(type) {
+	case *RequestHeader:
+		data = p.encoded // shared by every log with this header
+	case *ToolSpill:
+		data = p.encoded // large: neither in the arena nor encoded under the lock
+	}
+	if data == nil {
 		if cap(s.arena)-len(s.arena) < 512 {
 			s.arena = make([]byte, 0, s.arenaSize())
 		}

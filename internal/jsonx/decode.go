@@ -531,6 +531,37 @@ func String(raw []byte) (string, error) {
 	return string(s), nil
 }
 
+// StringLen returns the length in bytes of the string that raw, a validated JSON
+// text, encodes, without building it.
+func StringLen(raw []byte) (int, error) {
+	if len(raw) < 2 || raw[0] != '"' || raw[len(raw)-1] != '"' {
+		return 0, &SyntaxError{Msg: fmt.Sprintf("expected a string, not %s", clip(raw))}
+	}
+	raw = raw[1 : len(raw)-1]
+	n := len(raw)
+	for {
+		i := bytes.IndexByte(raw, '\\')
+		if i < 0 || i+1 >= len(raw) {
+			return n, nil
+		}
+		size := 2
+		if raw[i+1] == 'u' {
+			r, _ := hex4(raw, i+2)
+			size = 6
+			if utf16.IsSurrogate(r) {
+				r2, _ := hex4(raw, i+8)
+				r = utf16.DecodeRune(r, r2)
+				size = 12
+			}
+			n += utf8.RuneLen(r)
+		} else {
+			n++
+		}
+		n -= size
+		raw = raw[min(i+size, len(raw)):]
+	}
+}
+
 // Int reads raw as an integer within ±(2^53−1), written without fraction or exponent.
 func Int(raw []byte) (int64, error) {
 	if err := Validate(raw); err != nil {

@@ -236,6 +236,9 @@ func TestAppendString_G1(t *testing.T) {
 		if back, err := jsonx.String([]byte(got)); err != nil || back != in {
 			t.Errorf("%s reads back as %q, %v", got, back, err)
 		}
+		if n, err := jsonx.StringLen([]byte(got)); err != nil || n != len(in) || jsonx.StringSize(in) != len(want) {
+			t.Errorf("%s counts as %d bytes, %v; %q as %d encoded", got, n, err, in, jsonx.StringSize(in))
+		}
 	}
 }
 
@@ -257,6 +260,8 @@ func FuzzValidate(f *testing.F) {
 	for _, tc := range texts {
 		f.Add([]byte(tc.text))
 	}
+	f.Add([]byte(`{"\u`)) // cut inside a key's escape
+	f.Add([]byte(`{"\u":1}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		walked := func(strict bool) (out []string) {
 			object, array := jsonx.WalkObject, jsonx.WalkArray
@@ -309,8 +314,15 @@ func FuzzValidate(f *testing.F) {
 			if err := json.Unmarshal(data, &same); err != nil || same != s {
 				t.Fatalf("%q: string %q, encoding/json says %q, %v", data, s, same, err)
 			}
-			if again, err := jsonx.String(jsonx.AppendString(nil, s)); err != nil || again != s {
+			written := jsonx.AppendString(nil, s)
+			if again, err := jsonx.String(written); err != nil || again != s {
 				t.Fatalf("%q is written as what reads back as %q, %v", s, again, err)
+			}
+			if n := jsonx.StringSize(s); n != len(written) {
+				t.Fatalf("%q is written in %d bytes, counted as %d", s, len(written), n)
+			}
+			if n, err := jsonx.StringLen(bytes.TrimSpace(data)); err != nil || n != len(s) {
+				t.Fatalf("%q holds %d bytes, counted as %d, %v", data, len(s), n, err)
 			}
 		}
 	})

@@ -43,6 +43,24 @@ func AppendString(buf []byte, s string) []byte {
 	return append(buf, '"')
 }
 
+// StringSize returns how many bytes AppendString appends for s.
+func StringSize(s string) int {
+	n := len(s) + 2
+	for i := 0; i < len(s); i++ {
+		if len(s)-i > 8 && plain(load8(s[i:])) {
+			i += 7
+			continue
+		}
+		switch c := s[i]; {
+		case c == '"' || c == '\\' || c == '\n' || c == '\r' || c == '\t' || c == '\b' || c == '\f':
+			n++
+		case c < 0x20:
+			n += 5
+		}
+	}
+	return n
+}
+
 // load8 returns the first eight bytes of s as binary.LittleEndian would.
 func load8(s string) uint64 {
 	_ = s[7]
