@@ -126,3 +126,65 @@ func BenchmarkOneShot(b *testing.B) {
 		}
 	}
 }
+
+// oneCall is a model that calls a tool and then says one text.
+type oneCall struct {
+	oneAnswer
+	call message.Block
+	used llm.Finish
+}
+
+func (o *oneCall) Stream(ctx context.Context, req *llm.Request) iter.Seq2[llm.Chunk, error] {
+	if last := req.Messages[len(req.Messages)-1]; last.Source.Kind == message.SourceTool {
+		return o.oneAnswer.Stream(ctx, req)
+	}
+	return func(yield func(llm.Chunk, error) bool) {
+		_ = yield(llm.Chunk{Kind: llm.ChunkBlockStart, BlockType: message.BlockToolCall}, nil) &&
+			yield(llm.Chunk{Kind: llm.ChunkToolCallDelta, ID: o.call.ID, Name: o.call.Name, Arguments: o.call.Arguments}, nil) &&
+			yield(llm.Chunk{Kind: llm.ChunkBlockEnd, Block: &o.call}, nil) &&
+			yield(llm.Chunk{Kind: llm.ChunkUsage, Usage: &o.usage}, nil) &&
+			yield(llm.Chunk{Kind: llm.ChunkFinish, Finish: &o.used}, nil)
+	}
+}
+
+// BenchmarkToolResult is an agent of two steps, from its creation to its disposal, whose
+// tool returns a text of the given size (core D45: what is not cut costs no more).
+func BenchmarkToolResult(b *testing.B) {
+	for _, size := range []int{100, 64 << 10, 5 << 20} {
+		b.Run(fmt.Sprintf("%d bytes", size), func(b *testing.B) {
+			reg := fixture(b)
+			text := strings.Repeat("a line of output, as long as lines of output are\n", size/49+1)[:size]
+			_, err := reg.Tools().Root().Register(tool.Definition{
+				Name: "big", Description: "d", Parameters: []byte(`{"type":"object"}`),
+				Execute: func(context.Context, *tool.Call) (any, error) { return text, nil },
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			m := &oneCall{
+				oneAnswer: oneAnswer{block: message.Text("Done."), usage: message.Usage{InputTokens: 900, OutputTokens: 12}, fin: llm.Finish{Kind: llm.FinishStop}},
+				call:      message.ToolCall("c1", "big", "{}"), used: llm.Finish{Kind: llm.FinishToolCalls},
+			}
+			if _, err := reg.Models().Register(m, "calls"); err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			for b.Loop() {
+				h, err := reg.Create(b.Context(), agent.Create{Options: agent.Options{Provider: "calls", Model: "m1"}})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := h.Agent().Followup(agent.UserText("Use it.")); err != nil {
+					b.Fatal(err)
+				}
+				if err := h.Agent().WhenIdle(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+				if err := h.Dispose(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

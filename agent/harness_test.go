@@ -336,6 +336,7 @@ type gateStore struct {
 	before func(op string, events []session.Event) error
 	after  func(op string) error
 	heads  func() error
+	reads  func() error
 }
 
 func (s *gateStore) gate(before func(op string, events []session.Event) error, after func(op string) error) {
@@ -393,6 +394,13 @@ func (s *gateStore) Open(ctx context.Context, id session.ID) (session.Writer, er
 		return nil, err
 	}
 	return &gateWriter{w, s}, nil
+}
+
+func (s *gateStore) ReadFrom(ctx context.Context, id session.ID, seq int64) iter.Seq2[session.Event, error] {
+	if s.reads != nil {
+		return func(yield func(session.Event, error) bool) { yield(session.Event{}, s.reads()) }
+	}
+	return s.Store.ReadFrom(ctx, id, seq)
 }
 
 func (s *gateStore) Exists(ctx context.Context, id session.ID) (bool, error) {

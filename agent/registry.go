@@ -33,6 +33,9 @@ type Config struct {
 	MaxParallelTools int
 	// MaxResultBytes bounds the model-visible text of a tool result (see tool.ExecOptions).
 	MaxResultBytes int
+	// MaxSpillBytes bounds the text that the log keeps of a result that was cut for the
+	// model: tool.DefaultSpill if 0, and tool.MaxSpill at most.
+	MaxSpillBytes int
 	// MaxLive bounds the live agents; 0 is no bound.
 	MaxLive int
 	// Random is the retry jitter's source in [0, 1); nil is math/rand.
@@ -76,6 +79,12 @@ type Registry struct {
 func NewRegistry(ctx context.Context, cfg Config) (*Registry, error) {
 	if cfg.Sessions == nil || cfg.Models == nil || cfg.Tools == nil || cfg.Prompts == nil {
 		return nil, errors.New("agent registry: Sessions, Models, Tools and Prompts are required")
+	}
+	if cfg.MaxSpillBytes == 0 {
+		cfg.MaxSpillBytes = tool.DefaultSpill
+	}
+	if cfg.MaxSpillBytes < 0 || cfg.MaxSpillBytes > tool.MaxSpill {
+		return nil, fmt.Errorf("agent registry: MaxSpillBytes is %d; it must be from 1 to %d", cfg.MaxSpillBytes, tool.MaxSpill)
 	}
 	if cfg.MaxParallelTools == 0 {
 		cfg.MaxParallelTools = DefaultParallelTools

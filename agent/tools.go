@@ -20,7 +20,7 @@ type batch struct {
 	seqs  []int64 // of tool/call
 
 	mu      sync.Mutex // guards following
-	results []*tool.Result
+	results []*outcome
 	next    int // the first call whose result is not in the log
 	err     error
 
@@ -28,9 +28,16 @@ type batch struct {
 	slots  chan struct{}
 }
 
+// outcome is what a call has come to. Once it is in the log only what the end of the
+// step needs is left of it.
+type outcome struct {
+	tool.Result
+	spill *session.ToolSpill // the text that the result was cut from, or nil
+}
+
 // runTools returns whether a call concluded the turn.
 func (t *turn) runTools(calls []message.Block) (conclude bool, err error) {
-	b := &batch{t: t, calls: calls, seqs: make([]int64, len(calls)), results: make([]*tool.Result, len(calls)),
+	b := &batch{t: t, calls: calls, seqs: make([]int64, len(calls)), results: make([]*outcome, len(calls)),
 		slots: make(chan struct{}, t.agent.reg.cfg.MaxParallelTools)}
 	// Whatever happens, no body outlives the step.
 	defer b.bodies.Wait()
@@ -151,9 +158,13 @@ func (b *batch) run(i int, p *tool.Pending) error {
 
 // finish takes the result of call i and appends every result that is due.
 func (b *batch) finish(i int, r tool.Result) error {
+	o := &outcome{Result: r}
+	if r.Cut != nil {
+		o.spill = b.spill(i, r.Cut)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.results[i] = &r
+	b.results[i] = o
 	for b.next < len(b.results) && b.results[b.next] != nil {
 		if err := b.commit(b.next); err != nil {
 			return err
@@ -167,15 +178,27 @@ func (b *batch) commit(i int) error {
 	t := b.t
 	r := b.results[i]
 	id := b.calls[i].ID
-	d := session.Draft{Sources: []int64{b.seqs[i]}, Payload: &session.ToolResult{
+	p := &session.ToolResult{
 		Turn: t.number, Step: t.step, ErrorName: r.Name, ErrorCode: r.Code, Meta: r.Meta,
 		Message: message.Message{
 			ID: NewMessageID(), Role: message.RoleUser,
 			Content: []message.Block{message.ToolResult(id, r.Content, r.IsError)},
 			Source:  message.Source{Kind: message.SourceTool, CallID: id},
 		},
-	}}
-	_, err := t.agent.session.Append(d)
+	}
+	d := session.Draft{Sources: []int64{b.seqs[i]}, Payload: p}
+	var err error
+	if r.spill == nil {
+		_, err = t.agent.session.Append(d)
+	} else {
+		// In one hold: the result names the seq of the event in front of it.
+		_, err = t.agent.session.AppendFunc(func(first int64) []session.Draft {
+			ref := session.SpillRef{Session: t.agent.ID(), Seq: first}
+			p.Message.Content[0].Content = r.Cut.Content(ref.String(), int(r.spill.Omitted))
+			return []session.Draft{{Payload: r.spill}, d}
+		})
+	}
+	*r = outcome{Result: tool.Result{Contexts: r.Contexts, Conclude: r.Conclude}}
 	return err
 }
 

@@ -97,6 +97,11 @@ func outcome(turn, step int64, call, text, code string) *session.ToolResult {
 	}}
 }
 
+// spill is a spill of size bytes in the log of session s, omitted of which are lost.
+func spill(turn, step int64, call string, size, omitted int64, texts ...string) *session.ToolSpill {
+	return session.NewToolSpill(session.ToolSpill{Session: "s", Turn: turn, Step: step, CallID: call, Bytes: size, Omitted: omitted}, texts)
+}
+
 func insert(target session.Target, start int64, ids ...string) *session.InboxSpliced {
 	p := &session.InboxSpliced{Target: target, Start: start}
 	for _, id := range ids {
@@ -158,7 +163,7 @@ func script(t testing.TB, text string) []session.Payload {
 		case "c":
 			p = &session.ToolCall{Turn: turn, Step: step, CallID: arg, Name: "tool", Arguments: "{}"}
 		case "z":
-			p = session.NewToolSpill(turn, step, arg, []string{"all"}, 3, 0)
+			p = spill(turn, step, arg, 3, 0, "all")
 		case "r":
 			p = outcome(turn, step, arg, "ok", "")
 		case "n":

@@ -221,6 +221,9 @@ func (s *Session) encode(d *Draft, seq, now int64) (Event, *typeInfo, error) {
 			return fail(err)
 		}
 	}
+	if p, ok := d.Payload.(*ToolSpill); ok && p.Session != s.header.ID {
+		return fail(fmt.Errorf("it was made for session %s", p.Session))
+	}
 	var data []byte
 	switch p := d.Payload.(type) {
 	case *RequestHeader:

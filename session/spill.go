@@ -20,6 +20,9 @@ import (
 // Its text stays encoded: a log holds it once, as the event's bytes, and nobody
 // who only replays a log pays for reading it. Build one with NewToolSpill.
 type ToolSpill struct {
+	// Session is the session in whose log the event was written: what SpillRef needs
+	// where the event was inherited.
+	Session    ID
 	Turn, Step int64
 	CallID     string
 	// Bytes is how long the text was when the tool gave it.
@@ -30,23 +33,21 @@ type ToolSpill struct {
 
 	encoded []byte // the whole payload
 	texts   []byte // of it, the array of strings: one for each text block of the result
-	invalid error  // what is wrong with the texts
+	invalid error  // what is wrong with the payload
 }
 
-// NewToolSpill returns the spill of a result: texts holds the text of each of its
-// text blocks, in order, and omitted is how many bytes are missing in them, of the
-// size that the tool gave. The texts are encoded here, outside of the log's lock;
-// one that is not valid UTF-8 is refused by the log.
-func NewToolSpill(turn, step int64, callID string, texts []string, size, omitted int64) *ToolSpill {
-	p := &ToolSpill{Turn: turn, Step: step, CallID: callID, Bytes: size, Omitted: omitted}
-	n, held := 128+jsonx.StringSize(callID), 0
-	valid := jsonx.ValidString(callID)
+// NewToolSpill returns a spill with its text: texts holds that of each text block of
+// the result, in order. It is encoded here, outside of the log's lock; one that is
+// not valid is refused by the log that it is appended to.
+func NewToolSpill(p ToolSpill, texts []string) *ToolSpill {
+	n, held := 160+jsonx.StringSize(string(p.Session))+jsonx.StringSize(p.CallID), 0
+	valid := jsonx.ValidString(p.CallID)
 	for _, s := range texts {
 		n += jsonx.StringSize(s) + 1
 		held += len(s)
 		valid = valid && jsonx.ValidString(s)
 	}
-	if p.invalid = p.checkSizes(len(texts), int64(held)); p.invalid == nil && !valid {
+	if p.invalid = p.checkHead(len(texts), int64(held)); p.invalid == nil && !valid {
 		p.invalid = errors.New("text is not valid UTF-8")
 	}
 	buf := jsonx.AppendKey(p.appendHead(make([]byte, 0, n)), "texts")
@@ -54,7 +55,7 @@ func NewToolSpill(turn, step int64, callID string, texts []string, size, omitted
 	buf = appendStrings(buf, texts)
 	p.texts = buf[start:len(buf):len(buf)]
 	p.encoded = append(buf, '}')
-	return p
+	return &p
 }
 
 // Text returns the whole text, the blocks joined without a separator (as by
@@ -75,6 +76,7 @@ func (p *ToolSpill) appendJSON(buf []byte) []byte {
 
 func (p *ToolSpill) appendHead(buf []byte) []byte {
 	buf = jsonx.AppendStringField(appendStep(buf, p.Turn, p.Step), "callId", p.CallID)
+	buf = jsonx.AppendStringField(buf, "sessionId", string(p.Session))
 	buf = jsonx.AppendIntField(buf, "bytes", p.Bytes)
 	if p.Omitted != 0 {
 		buf = jsonx.AppendIntField(buf, "omitted", p.Omitted)
@@ -96,16 +98,18 @@ func (p *ToolSpill) check() error {
 	if err != nil {
 		return fmt.Errorf("texts: %w", err)
 	}
-	return p.checkSizes(blocks, int64(held))
+	return p.checkHead(blocks, int64(held))
 }
 
-// checkSizes checks the numbers against what the texts are: how many, and how many
-// bytes they hold, the line for an omission counted.
-func (p *ToolSpill) checkSizes(blocks int, held int64) error {
+// checkHead checks the members, also against what the texts are: how many, and how
+// many bytes they hold, the line for an omission counted.
+func (p *ToolSpill) checkHead(blocks int, held int64) error {
 	err := errors.Join(checkStep(p.Turn, p.Step), checkNatural("byte count", p.Bytes), checkNatural("omitted count", p.Omitted))
 	switch {
 	case err != nil:
 		return err
+	case p.Session == "" || !jsonx.ValidString(string(p.Session)):
+		return fmt.Errorf("session id %q is not valid", p.Session)
 	case blocks == 0:
 		return errors.New("a spill holds no text")
 	case p.Omitted == 0 && held != p.Bytes:
@@ -118,10 +122,12 @@ func (p *ToolSpill) checkSizes(blocks int, held int64) error {
 
 func decodeToolSpill(data []byte) (*ToolSpill, error) {
 	p := &ToolSpill{}
-	err := fields(data, []string{"turn", "step", "callId", "bytes", "texts"}, func(key string, raw []byte) error {
+	err := fields(data, []string{"turn", "step", "callId", "sessionId", "bytes", "texts"}, func(key string, raw []byte) error {
 		switch key {
 		case "callId":
 			return setString(&p.CallID, raw)
+		case "sessionId":
+			return setString(&p.Session, raw)
 		case "bytes":
 			return setInt(&p.Bytes, raw)
 		case "omitted":
@@ -145,9 +151,9 @@ const SpillScheme = "spill:"
 //
 //	spill:<session id>/<seq>
 //
-// with the id of the session in whose log the event was written, escaped as a
-// segment of a URL path (the ids that this product makes stand as they are), and
-// the event's seq in decimal. It is what the cut result tells the model, and what
+// with the id of the session in whose log the event was written, also where another
+// inherited it, escaped as a segment of a URL path (the ids that this product makes
+// stand as they are), and the event's seq in decimal. It is what the cut result tells the model, and what
 // the tool read takes as path. A name grants nothing: whoever resolves one decides
 // who may read it.
 type SpillRef struct {

@@ -17,11 +17,11 @@ func spillOf(t *testing.T, reg *session.Registry, e session.Event) *session.Tool
 	if err != nil {
 		t.Fatal(err)
 	}
-	spill, ok := p.(*session.ToolSpill)
+	sp, ok := p.(*session.ToolSpill)
 	if !ok {
 		t.Fatalf("event %d is a %s", e.Seq, e.Type)
 	}
-	return spill
+	return sp
 }
 
 // core D45: a spill holds every byte of a text, live and read back; it stands in the
@@ -32,10 +32,10 @@ func TestSpill_D45(t *testing.T) {
 	reg := newRegistry(t, session.Config{})
 	s := prepare(t, reg, session.New{ID: "s"})
 	mustAppend(t, s, script(t, "T1 S1.1 a1.1:c c1.1:c")...)
-	mustAppend(t, s, session.NewToolSpill(1, 1, "c", whole, int64(len(want)), 0))
+	mustAppend(t, s, spill(1, 1, "c", int64(len(want)), 0, whole...))
 	mustAppend(t, s, script(t, "r1.1:c s1.1 t1")...)
 	back := rawEvents(t, s)
-	if p := spillOf(t, reg, back[4]); p.Turn != 1 || p.Step != 1 || p.CallID != "c" || p.Bytes != int64(len(want)) || p.Omitted != 0 || !back[4].Ignorable {
+	if p := spillOf(t, reg, back[4]); p.Turn != 1 || p.Step != 1 || p.CallID != "c" || p.Session != "s" || p.Bytes != int64(len(want)) || p.Omitted != 0 || !back[4].Ignorable {
 		t.Errorf("read back as %+v", p)
 	}
 	heir := prepare(t, reg, session.New{ID: "heir", Seed: &session.Seed{Prefix: s.Prefix()}})
@@ -69,34 +69,38 @@ func TestSpillRefused_S25(t *testing.T) {
 	before := export(s)
 	for name, p := range map[string]*session.ToolSpill{
 		"made by hand":          {Turn: 1, Step: 1, CallID: "c"},
-		"no texts":              session.NewToolSpill(1, 1, "c", nil, 0, 0),
-		"more than it says":     session.NewToolSpill(1, 1, "c", []string{"abc"}, 2, 0),
-		"less than it says":     session.NewToolSpill(1, 1, "c", []string{"abc"}, 4, 0),
-		"less than is kept":     session.NewToolSpill(1, 1, "c", []string{"abc"}, 9, 5),
-		"lacks more than it is": session.NewToolSpill(1, 1, "c", []string{"abc"}, 3, 4),
-		"a negative size":       session.NewToolSpill(1, 1, "c", []string{"abc"}, -1, 0),
-		"a negative omission":   session.NewToolSpill(1, 1, "c", []string{"abc"}, 3, -1),
-		"no UTF-8":              session.NewToolSpill(1, 1, "c", []string{"a\xff"}, 2, 0),
+		"another session's":     session.NewToolSpill(session.ToolSpill{Session: "x", Turn: 1, Step: 1, CallID: "c", Bytes: 3}, []string{"abc"}),
+		"nobody's":              session.NewToolSpill(session.ToolSpill{Turn: 1, Step: 1, CallID: "c", Bytes: 3}, []string{"abc"}),
+		"no texts":              spill(1, 1, "c", 0, 0),
+		"more than it says":     spill(1, 1, "c", 2, 0, "abc"),
+		"less than it says":     spill(1, 1, "c", 4, 0, "abc"),
+		"less than is kept":     spill(1, 1, "c", 9, 5, "abc"),
+		"lacks more than it is": spill(1, 1, "c", 3, 4, "abc"),
+		"a negative size":       spill(1, 1, "c", -1, 0, "abc"),
+		"a negative omission":   spill(1, 1, "c", 3, -1, "abc"),
+		"no UTF-8":              spill(1, 1, "c", 2, 0, "a\xff"),
 	} {
 		if _, err := s.Append(drafts(p)...); err == nil || export(s) != before {
 			t.Errorf("%s: error %v, log\n%s", name, err, strings.TrimPrefix(export(s), before))
 		}
 	}
 	for name, data := range map[string]string{
-		"no texts":          `{"turn":1,"step":1,"callId":"c","bytes":0}`,
-		"empty texts":       `{"turn":1,"step":1,"callId":"c","bytes":0,"texts":[]}`,
-		"one text":          `{"turn":1,"step":1,"callId":"c","bytes":3,"texts":"abc"}`,
-		"texts of numbers":  `{"turn":1,"step":1,"callId":"c","bytes":3,"texts":[123]}`,
-		"texts of texts":    `{"turn":1,"step":1,"callId":"c","bytes":3,"texts":[["abc"]]}`,
-		"no size":           `{"turn":1,"step":1,"callId":"c","texts":["abc"]}`,
-		"wrong size":        `{"turn":1,"step":1,"callId":"c","bytes":5,"texts":["abc"]}`,
-		"escapes count one": `{"turn":1,"step":1,"callId":"c","bytes":6,"texts":["\u0061bc"]}`,
-		"another key":       `{"turn":1,"step":1,"callId":"c","bytes":3,"texts":["abc"],"text":"abc"}`,
+		"no texts":          `{"turn":1,"step":1,"callId":"c","sessionId":"s","bytes":0}`,
+		"empty texts":       `{"turn":1,"step":1,"callId":"c","sessionId":"s","bytes":0,"texts":[]}`,
+		"one text":          `{"turn":1,"step":1,"callId":"c","sessionId":"s","bytes":3,"texts":"abc"}`,
+		"texts of numbers":  `{"turn":1,"step":1,"callId":"c","sessionId":"s","bytes":3,"texts":[123]}`,
+		"texts of texts":    `{"turn":1,"step":1,"callId":"c","sessionId":"s","bytes":3,"texts":[["abc"]]}`,
+		"no size":           `{"turn":1,"step":1,"callId":"c","sessionId":"s","texts":["abc"]}`,
+		"wrong size":        `{"turn":1,"step":1,"callId":"c","sessionId":"s","bytes":5,"texts":["abc"]}`,
+		"escapes count one": `{"turn":1,"step":1,"callId":"c","sessionId":"s","bytes":6,"texts":["\u0061bc"]}`,
+		"no session":        `{"turn":1,"step":1,"callId":"c","bytes":3,"texts":["abc"]}`,
+		"an empty session":  `{"turn":1,"step":1,"callId":"c","sessionId":"","bytes":3,"texts":["abc"]}`,
+		"another key":       `{"turn":1,"step":1,"callId":"c","sessionId":"s","bytes":3,"texts":["abc"],"text":"abc"}`,
 		"a surface event":   `"surface"`,
 	} {
 		line := `{"type":"tool/spill","seq":4,"time":0,"ignorable":true,"data":` + data + `}`
 		if data == `"surface"` {
-			line = `{"type":"tool/spill","seq":4,"time":0,"ignorable":true,"surfaceOp":"append","data":{"turn":1,"step":1,"callId":"c","bytes":3,"texts":["abc"]}}`
+			line = `{"type":"tool/spill","seq":4,"time":0,"ignorable":true,"surfaceOp":"append","data":{"turn":1,"step":1,"callId":"c","sessionId":"s","bytes":3,"texts":["abc"]}}`
 		}
 		events := append(rawEvents(t, s), parseLog(t, line)...)
 		events[4].Seq = 4
@@ -107,7 +111,7 @@ func TestSpillRefused_S25(t *testing.T) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
-	mustAppend(t, s, session.NewToolSpill(1, 1, "c", []string{"abc"}, 3, 0)) // it was none of them
+	mustAppend(t, s, spill(1, 1, "c", 3, 0, "abc")) // it was none of them
 }
 
 // design § 4, Bounded: the one text form of a spill's name, and nothing else.
@@ -179,7 +183,7 @@ func TestAppendFunc_S4(t *testing.T) {
 	}
 	before := export(s)
 	_, err := s.AppendFunc(func(int64) []session.Draft {
-		return append(drafts(session.NewToolSpill(1, 1, "c", []string{"abc"}, 3, 0)), drafts(script(t, "r1.1:e")...)...)
+		return append(drafts(spill(1, 1, "c", 3, 0, "abc")), drafts(script(t, "r1.1:e")...)...)
 	})
 	if err == nil || export(s) != before {
 		t.Errorf("error %v; a refused hold left %q", err, strings.TrimPrefix(export(s), before))
@@ -201,9 +205,9 @@ func BenchmarkSpill(b *testing.B) {
 		b.SetBytes(int64(len(text)))
 		b.ReportAllocs()
 		for b.Loop() {
-			s := prepare(b, reg, session.New{})
+			s := prepare(b, reg, session.New{ID: "s"})
 			mustAppend(b, s, script(b, "T1 S1.1 a1.1:c c1.1:c")...)
-			mustAppend(b, s, session.NewToolSpill(1, 1, "c", []string{text}, int64(len(text)), 0), outcome(1, 1, "c", "short", ""))
+			mustAppend(b, s, spill(1, 1, "c", int64(len(text)), 0, text), outcome(1, 1, "c", "short", ""))
 			if err := reg.Abandon(b.Context(), s); err != nil {
 				b.Fatal(err)
 			}
@@ -211,7 +215,7 @@ func BenchmarkSpill(b *testing.B) {
 	})
 	s := newSession(b)
 	mustAppend(b, s, script(b, "T1 S1.1 a1.1:c c1.1:c")...)
-	mustAppend(b, s, session.NewToolSpill(1, 1, "c", []string{text}, int64(len(text)), 0), outcome(1, 1, "c", "short", ""))
+	mustAppend(b, s, spill(1, 1, "c", int64(len(text)), 0, text), outcome(1, 1, "c", "short", ""))
 	stored := rawEvents(b, s)
 	b.Run("replay", func(b *testing.B) {
 		b.SetBytes(int64(len(text)))
@@ -235,4 +239,3 @@ func BenchmarkSpill(b *testing.B) {
 		}
 	})
 }
-

@@ -94,7 +94,7 @@ func (s *Scope) Prepare(ctx context.Context, in CallInput, opts ExecOptions) (*P
 	}
 	p.call = Call{
 		ID: in.ID, Name: in.Name, Args: []byte(p.args), Caller: in.Caller, Cwd: in.Cwd,
-		Turn: in.Turn, Step: in.Step, sink: &p.sink,
+		Turn: in.Turn, Step: in.Step, Limit: max(opts.limit(), 0), sink: &p.sink,
 	}
 	if p.chain = s.hookChain(); !p.chain.empty() {
 		p.seen = p.call.copy()
@@ -302,7 +302,7 @@ func (p *Pending) finish(ctx context.Context, r Result) *Result {
 			r.Content = content
 		}
 	}
-	r.Content = materialize(r.Content, p.opts.limit())
+	r.Content, r.Cut = materialize(r.Content, p.opts.limit())
 	for _, h := range p.chain.observers {
 		if err := contain("result observer", func() { h.fn(ctx, p.seen, r.snapshot()) }); err != nil {
 			p.fault(err)

@@ -25,6 +25,10 @@ const (
 type Result struct {
 	// Content is what the model reads: never nil, valid UTF-8, and bounded.
 	Content []message.Block
+	// Cut is what Content was cut from, or nil. Whoever keeps that text somewhere
+	// gives the model Cut.Content instead, which says where: the agent loop keeps it
+	// in the log.
+	Cut *Cut
 	// IsError marks a failure; Code and Name are then set. The content of a failure
 	// is "Error: <message>".
 	IsError bool

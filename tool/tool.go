@@ -69,6 +69,9 @@ type Call struct {
 	Cwd string
 	// Turn and Step locate the call in the caller's log.
 	Turn, Step int
+	// Limit is the bound on the model-visible text of the result in bytes, 0 for
+	// none: a tool that shows a window of something larger stays below it.
+	Limit int
 
 	sink *sink
 }

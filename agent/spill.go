@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/tool"
+)
+
+// spill makes the event that keeps the whole text of a result that was cut.
+func (b *batch) spill(i int, c *tool.Cut) *session.ToolSpill {
+	t := b.t
+	texts, lost := c.Texts(t.agent.reg.cfg.MaxSpillBytes)
+	return session.NewToolSpill(session.ToolSpill{
+		Session: t.agent.ID(), Turn: t.number, Step: t.step, CallID: b.calls[i].ID,
+		Bytes: int64(c.Size()), Omitted: int64(lost),
+	}, texts)
+}
+
+// SpillError refuses to read a spill. Without Err there is none of that name that
+// the caller may read: whether there is one for somebody else it does not say.
+type SpillError struct {
+	Ref session.SpillRef
+	Err error // what failed, or nil
+}
+
+func (e *SpillError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("read %s: %v", e.Ref, e.Err)
+	}
+	return fmt.Sprintf("there is no %s that this agent may read", e.Ref)
+}
+
+// Unwrap returns Err.
+func (e *SpillError) Unwrap() error { return e.Err }
+
+// ReadSpill returns the text of a spill for an agent that may read it. The caller must
+// be the exact live agent (design § 4, Authority), and the spill must stand in its own
+// log, what it inherited included, or in the log of a session that was delegated by
+// it or, over any number of steps, by one that was: what a child was told and did is
+// no secret from those whose work it does. Nothing else is readable, whatever a
+// message names: not a parent's log, not a sibling's, not another tree's.
+//
+// A live log is read from memory, a stored one without taking it. Errors: *SpillError.
+func (r *Registry) ReadSpill(ctx context.Context, caller tool.Caller, ref session.SpillRef) (string, error) {
+	fail := func(err error) (string, error) { return "", &SpillError{Ref: ref, Err: err} }
+	a, ok := r.Live(caller)
+	if !ok {
+		return fail(nil)
+	}
+	p, err := r.spillAt(ctx, a.session, ref)
+	if p == nil && err == nil && ref.Session != a.ID() {
+		var below *session.Session
+		if below, ok, err = r.delegated(ctx, a.session, ref.Session); ok {
+			p, err = r.spillAt(ctx, below, ref)
+		}
+	}
+	if p == nil {
+		return fail(err)
+	}
+	text, err := p.Text()
+	if err != nil {
+		return fail(err)
+	}
+	return text, nil
+}
+
+// spillAt returns the spill of that name in a live log or, with s nil, in the stored
+// one; nil when there is none.
+func (r *Registry) spillAt(ctx context.Context, s *session.Session, ref session.SpillRef) (*session.ToolSpill, error) {
+	var e session.Event
+	if s != nil {
+		e, _ = s.Event(ref.Seq)
+	} else {
+		for stored, err := range r.cfg.Sessions.Store().ReadFrom(ctx, ref.Session, ref.Seq) {
+			if err != nil {
+				return nil, err
+			}
+			e = stored
+			break
+		}
+	}
+	if e.Type != session.TypeToolSpill {
+		return nil, nil
+	}
+	payload, err := r.cfg.Sessions.PayloadOf(e)
+	if err != nil {
+		return nil, &session.CorruptError{ID: ref.Session, Seq: ref.Seq, Err: err}
+	}
+	if p, ok := payload.(*session.ToolSpill); ok && p.Session == ref.Session {
+		return p, nil
+	}
+	return nil, nil
+}
+
+// delegated reports whether a session was delegated by top, directly or not. It
+// returns the session if it is live; nil means that it is stored only.
+func (r *Registry) delegated(ctx context.Context, top *session.Session, id session.ID) (*session.Session, bool, error) {
+	first, h, root, err := r.lineage(ctx, id)
+	for err == nil && root == top.Root() && h.Origin == session.OriginSubagent {
+		if h.ParentSession == top.ID() {
+			return first, true, nil
+		}
+		depth := h.DelegationDepth
+		if _, h, root, err = r.lineage(ctx, h.ParentSession); err == nil && h.DelegationDepth >= depth {
+			break // no log says so that was made by delegation; it could go in a circle
+		}
+	}
+	if errors.Is(err, session.ErrNotFound) {
+		err = nil
+	}
+	return nil, false, err
+}
+
+// lineage returns a session's header and root, and the session itself if it is live.
+func (r *Registry) lineage(ctx context.Context, id session.ID) (*session.Session, session.Header, session.ID, error) {
+	if s, ok := r.cfg.Sessions.Get(id); ok {
+		return s, s.Header(), s.Root(), nil
+	}
+	store := r.cfg.Sessions.Store()
+	if store == nil {
+		return nil, session.Header{}, "", session.ErrNotFound
+	}
+	rec, _, err := store.Inspect(ctx, id)
+	return nil, rec.Header, rec.Meta.Root, err
+}
