@@ -178,7 +178,7 @@ func defaults(tree *place, dataDir string) settings {
 	}
 	m.fill(tree, "tools.shell.enabled", true)
 	m.fill(tree, "tools.shell.timeout", 2*time.Minute)
-	m.fill(tree, "tools.shell.maxOutputBytes", 64<<10)
+	m.fill(tree, "tools.shell.maxOutputBytes", 8<<20)
 	m.fill(tree, "tools.files.enabled", true)
 	m.fill(tree, "agents."+DefaultAgent, nil)
 	m.fill(tree, "mcp", nil)

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/offshoot-dev/offshoot/message"
+	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/tool"
 )
 
@@ -32,7 +33,7 @@ var editText string
 //go:embed search.md
 var searchText string
 
-// Options bound what the tools return. A field that is not positive has its default.
+// Options bound what the tools return. A number that is not positive has its default.
 type Options struct {
 	// ListEntries is the most entries of one listing (500).
 	ListEntries int
@@ -47,6 +48,11 @@ type Options struct {
 	// the size of the largest file that it looks into (4 MiB).
 	SearchMatches   int
 	SearchFileBytes int64
+	// Spill returns the text of a tool result that was too long, which read takes by
+	// its name (session.SpillRef) in place of a path. It decides whether the call's
+	// caller may read it; its error goes to the model. It may be called concurrently.
+	// nil: there are none.
+	Spill func(ctx context.Context, call *tool.Call, ref session.SpillRef) (string, error)
 }
 
 func (o Options) withDefaults() Options {
@@ -81,22 +87,39 @@ func Tools(opts Options) []tool.Definition {
 	o := opts.withDefaults()
 	const path = `"path":{"type":"string","minLength":1,"description":"Relative to the working directory."}`
 	return []tool.Definition{
-		define("list", listText, `{"type":"object","properties":{`+path+`},"additionalProperties":false}`, true, o.list),
+		define("list", listText, `{"type":"object","properties":{`+path+`},"additionalProperties":false}`, true, inDir(o.list)),
 		define("read", readText, `{"type":"object","properties":{`+path+`,`+
 			`"offset":{"type":"integer","minimum":1,"description":"First line, counted from 1."},`+
 			`"limit":{"type":"integer","minimum":1,"description":"Number of lines."}},"required":["path"],"additionalProperties":false}`, true, o.read),
 		define("write", writeText, `{"type":"object","properties":{`+path+`,"content":{"type":"string"}},`+
-			`"required":["path","content"],"additionalProperties":false}`, false, o.write),
+			`"required":["path","content"],"additionalProperties":false}`, false, inDir(o.write)),
 		define("edit", editText, `{"type":"object","properties":{`+path+`,`+
 			`"old":{"type":"string","minLength":1},"new":{"type":"string"},"replace_all":{"type":"boolean"}},`+
-			`"required":["path","old","new"],"additionalProperties":false}`, false, o.edit),
+			`"required":["path","old","new"],"additionalProperties":false}`, false, inDir(o.edit)),
 		define("search", searchText, `{"type":"object","properties":{"pattern":{"type":"string","minLength":1,"description":"RE2 regular expression."},`+
-			path+`,"glob":{"type":"string","minLength":1}},"required":["pattern"],"additionalProperties":false}`, true, o.search),
+			path+`,"glob":{"type":"string","minLength":1}},"required":["pattern"],"additionalProperties":false}`, true, inDir(o.search)),
 	}
 }
 
-// define builds one definition whose body works inside the caller's directory.
-func define[A any](name, text, schema string, readOnly bool, body func(ctx context.Context, d *dir, args *A) (*output, error)) tool.Definition {
+// body is what a tool does.
+type body[A any] func(ctx context.Context, call *tool.Call, args *A) (*output, error)
+
+// inDir opens the caller's directory for a body.
+func inDir[A any](fn func(ctx context.Context, d *dir, args *A) (*output, error)) body[A] {
+	return func(ctx context.Context, call *tool.Call, args *A) (*output, error) {
+		d, err := openDir(ctx, call.Cwd)
+		if err != nil {
+			return nil, err
+		}
+		defer d.close()
+		out, err := fn(ctx, d, args)
+		return out, explain(err)
+	}
+}
+
+// define builds one definition.
+
+func define[A any](name, text, schema string, readOnly bool, do body[A]) tool.Definition {
 	d := tool.Definition{
 		Name:        name,
 		Description: strings.TrimSpace(text),
@@ -109,14 +132,9 @@ func define[A any](name, text, schema string, readOnly bool, body func(ctx conte
 			if err := json.Unmarshal(call.Args, &args); err != nil {
 				return nil, tool.Errorf(tool.CodeInvalidArgs, "%s: %w", name, err)
 			}
-			d, err := openDir(ctx, call.Cwd)
+			out, err := do(ctx, call, &args)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
-			}
-			defer d.close()
-			out, err := body(ctx, d, &args)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", name, explain(err))
 			}
 			return out, nil
 		},

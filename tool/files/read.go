@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/tool"
 )
 
 // countBytes is the size of the largest file whose lines are all counted for the
@@ -28,7 +31,36 @@ type readMeta struct {
 	Lines int    `json:"lines"`
 }
 
-func (o Options) read(ctx context.Context, d *dir, args *readArgs) (*output, error) {
+func (o Options) read(ctx context.Context, call *tool.Call, args *readArgs) (*output, error) {
+	if strings.HasPrefix(args.Path, session.SpillScheme) {
+		return o.readSpill(ctx, call, args)
+	}
+	return inDir(func(ctx context.Context, d *dir, args *readArgs) (*output, error) {
+		return o.readFile(ctx, call, d, args)
+	})(ctx, call, args)
+}
+
+// readSpill reads a text of the log in the same windows as a file. A line that is
+// longer than the tool shows counts as several, so that every byte can be reached.
+// A window fits into the result whatever it holds: it is never cut and kept again.
+func (o Options) readSpill(ctx context.Context, call *tool.Call, args *readArgs) (*output, error) {
+	ref, err := session.ParseSpillRef(args.Path)
+	if err != nil {
+		return nil, err
+	}
+	if o.Spill == nil {
+		return nil, fmt.Errorf("%s: no results are kept here", args.Path)
+	}
+	text, err := o.Spill(ctx, call, ref)
+	if err != nil {
+		return nil, err
+	}
+	w := o.window(call, args)
+	w.lines = &foldedText{ctx: ctx, rest: text, most: w.maxLine}
+	return w.read(args.Path, args.Path, int64(len(text)))
+}
+
+func (o Options) readFile(ctx context.Context, call *tool.Call, d *dir, args *readArgs) (*output, error) {
 	local, err := d.local(args.Path)
 	if err != nil {
 		return nil, err
@@ -41,20 +73,42 @@ func (o Options) read(ctx context.Context, d *dir, args *readArgs) (*output, err
 	if err := refuseBinary(args.Path, f.File, info.Size()); err != nil {
 		return nil, err
 	}
-	w := window{
-		from: max(args.Offset, 1), limit: o.ReadLines, maxBytes: o.ReadBytes, maxLine: o.LineBytes,
-		lines: lineReader{ctx: ctx, r: bufio.NewReaderSize(f, 64<<10)},
-	}
+	w := o.window(call, args)
+	w.lines = &lineReader{ctx: ctx, r: bufio.NewReaderSize(f, 64<<10)}
+	return w.read(args.Path, filepath.ToSlash(local), info.Size())
+}
+
+// What a window takes of the result beside its lines, or more: its note, and the
+// mark of a line that is cut. leastLine is a line where the bound leaves no room.
+const (
+	noteRoom  = 120
+	markRoom  = 50
+	leastLine = 64
+)
+
+// window returns the window that args ask for, but for its lines. It is made to fit
+// into what the model is shown of the call's result, if that is a line at all.
+func (o Options) window(call *tool.Call, args *readArgs) *window {
+	w := &window{from: max(args.Offset, 1), limit: o.ReadLines, maxBytes: o.ReadBytes, maxLine: o.LineBytes}
 	if args.Limit > 0 {
 		w.limit = min(args.Limit, o.ReadLines)
 	}
-	if err := w.fill(info.Size() <= countBytes); err != nil {
+	if call.Limit > 0 {
+		w.maxBytes = min(w.maxBytes, max(call.Limit-noteRoom-markRoom, leastLine))
+		w.maxLine = min(w.maxLine, w.maxBytes)
+	}
+	return w
+}
+
+// read fills the window. size is that of the whole, name what the log calls it.
+func (w *window) read(path, name string, size int64) (*output, error) {
+	if err := w.fill(size <= countBytes); err != nil {
 		return nil, err
 	}
 	if w.shown == 0 && w.total > 0 {
-		return nil, fmt.Errorf("%s has only %d lines, none from %d on", args.Path, w.total, w.from)
+		return nil, fmt.Errorf("%s has only %d lines, none from %d on", path, w.total, w.from)
 	}
-	meta := readMeta{Path: filepath.ToSlash(local), Bytes: info.Size(), From: w.from, Lines: w.shown}
+	meta := readMeta{Path: name, Bytes: size, From: w.from, Lines: w.shown}
 	return &output{text: w.note() + w.text(), meta: meta}, nil
 }
 
@@ -62,7 +116,7 @@ func (o Options) read(ctx context.Context, d *dir, args *readArgs) (*output, err
 type window struct {
 	from, limit       int
 	maxBytes, maxLine int
-	lines             lineReader
+	lines             lineSource
 
 	buf   strings.Builder
 	shown int
@@ -88,6 +142,9 @@ func (w *window) fill(count bool) error {
 			return err
 		}
 		n++
+		if cut > 0 && inside {
+			line += fmt.Sprintf(" [%d more bytes in this line]\n", cut)
+		}
 		switch {
 		case n < w.from:
 		case !inside, w.shown > 0 && w.buf.Len()+len(line) > w.maxBytes:
@@ -97,9 +154,6 @@ func (w *window) fill(count bool) error {
 			}
 		default:
 			w.buf.WriteString(line)
-			if cut > 0 {
-				fmt.Fprintf(&w.buf, " [%d more bytes in this line]\n", cut)
-			}
 			w.shown++
 		}
 	}
@@ -127,15 +181,43 @@ func (w *window) note() string {
 	return fmt.Sprintf("[lines %d to %d%s; go on with offset %d]\n", w.from, last, of, last+1)
 }
 
+// lineSource gives lines one by one.
+type lineSource interface {
+	// next returns at most keep bytes of the next line, with its line break if it was
+	// not cut, and how many bytes of it are missing, the line break not counted. It
+	// fails with io.EOF behind the last line.
+	next(keep int) (line string, cut int, err error)
+}
+
+// foldedText gives the lines of a text. One that is longer than most bytes comes in
+// pieces of that length, each as if it were a line, but without a line break.
+type foldedText struct {
+	ctx  context.Context // of one call
+	rest string
+	most int // at least utf8.UTFMax
+}
+
+func (t *foldedText) next(int) (line string, cut int, err error) {
+	if err := t.ctx.Err(); err != nil {
+		return "", 0, err
+	}
+	if t.rest == "" {
+		return "", 0, io.EOF
+	}
+	n := strings.IndexByte(t.rest[:min(len(t.rest), t.most+1)], '\n') + 1
+	if n == 0 {
+		n = len(validPrefix(t.rest[:min(len(t.rest), t.most)]))
+	}
+	line, t.rest = t.rest[:n], t.rest[n:]
+	return line, 0, nil
+}
+
 // lineReader reads lines of any length in bounded memory.
 type lineReader struct {
 	ctx context.Context // of one call
 	r   *bufio.Reader
 }
 
-// next returns at most keep bytes of the next line, with its line break if it was
-// not cut, and how many bytes of it are missing, the line break not counted. It
-// fails with io.EOF behind the last line.
 func (l *lineReader) next(keep int) (line string, cut int, err error) {
 	var b strings.Builder
 	begun, over := false, 0

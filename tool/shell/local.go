@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/offshoot-dev/offshoot/internal/proc"
-	"github.com/offshoot-dev/offshoot/tool"
 )
 
 // grace is what a command gets between the request to end and the killing.
@@ -92,6 +91,7 @@ func (l *Local) Run(ctx context.Context, spec Spec) (out Outcome, err error) {
 	}
 	head := spec.MaxOutput - spec.MaxOutput/3
 	capture := proc.NewCapture(head, spec.MaxOutput-head)
+	dropped := func(n int) string { return DroppedLine(n, spec.MaxOutput) }
 	begin := time.Now()
 	p, err := l.start(proc.Config{
 		Path: l.shell(), Args: []string{"-c", spec.Command}, Dir: spec.Dir, Env: l.Env,
@@ -115,11 +115,11 @@ func (l *Local) Run(ctx context.Context, spec Spec) (out Outcome, err error) {
 	}
 	// The grace must not be cut short by the very end that this acts on.
 	if err := p.Close(context.WithoutCancel(ctx)); err != nil {
-		return Outcome{Code: -1, Output: capture.Text(tool.OmittedLine), Total: capture.Total()}, err
+		return Outcome{Code: -1, Output: capture.Text(dropped), Total: capture.Total()}, err
 	}
 	exit, err := p.Wait(ctx) // closed, so it answers at once
 	out = Outcome{
-		Output: capture.Text(tool.OmittedLine), Total: capture.Total(), Took: time.Since(begin),
+		Output: capture.Text(dropped), Total: capture.Total(), Took: time.Since(begin),
 		Code: exit.Code, Signal: exit.Signal, Ended: exit.Left,
 	}
 	switch {

@@ -20,11 +20,14 @@ import (
 // ToolName is the name under which a model calls a shell.
 const ToolName = "bash"
 
-// Bounds of a command's time, and how much of its output is kept.
+// Bounds of a command's time, and how much of its output is kept. This bound is for
+// the memory of a process whose commands may print without end; what the model reads
+// is bounded far below it by the pipeline, and the rest is kept in the log. What this
+// one drops is gone.
 const (
 	DefaultTimeout = 120 * time.Second
 	MaxTimeout     = 10 * time.Minute
-	DefaultOutput  = 48 << 10
+	DefaultOutput  = 8 << 20
 )
 
 //go:embed bash.md
@@ -44,8 +47,9 @@ type Spec struct {
 
 // Outcome is what a command has come to.
 type Outcome struct {
-	// Output is standard output and standard error as they came, cut in the middle
-	// if it was longer than Spec.MaxOutput. It need not be valid UTF-8.
+	// Output is standard output and standard error as they came. If they were longer
+	// than Spec.MaxOutput, a DroppedLine stands for their middle. It need not be valid
+	// UTF-8.
 	Output string
 	// Total is the number of bytes that the command wrote.
 	Total int64
@@ -58,6 +62,12 @@ type Outcome struct {
 	Ended int
 	// Took is how long the command ran.
 	Took time.Duration
+}
+
+// DroppedLine is the line that an Executor puts in place of n bytes of output that it
+// dropped because a command printed more than most.
+func DroppedLine(n, most int) string {
+	return fmt.Sprintf("\n[... %d bytes of output are lost here: the command printed more than %d bytes, the most that are kept of it ...]\n", n, most)
 }
 
 // Executor runs commands somewhere.
@@ -204,6 +214,7 @@ func (b *bash) execute(ctx context.Context, call *tool.Call) (any, error) {
 // report is what the model reads.
 func report(o *Outcome) string {
 	var b strings.Builder
+	b.Grow(len(o.Output) + 128) // once: it may be long
 	b.WriteString(o.Output)
 	if o.Output != "" && !strings.HasSuffix(o.Output, "\n") {
 		b.WriteByte('\n')

@@ -171,8 +171,20 @@ func TestLocal(t *testing.T) {
 		r := call(t.Context(), s, dir, `{"command":"echo first; head -c 30000000 /dev/zero | tr '\\0' x; echo; echo last"}`)
 		got := text(r)
 		if len(got) > 1200 || !strings.HasPrefix(got, "first\nxx") || !strings.HasSuffix(got, "xx\nlast") ||
-			!strings.Contains(got, "[... 29999012 bytes left out here") || !bytes.Contains(r.Meta, []byte(`"bytes":30000012`)) {
+			!strings.Contains(got, shell.DroppedLine(29999012, 1000)) || !bytes.Contains(r.Meta, []byte(`"bytes":30000012`)) {
 			t.Errorf("%d bytes: %.30q … %q, meta %s", len(got), got, got[len(got)-30:], r.Meta)
+		}
+	})
+	// core D45: what the shell keeps by default is enough for 5 MiB; of it nothing is lost.
+	t.Run("long output", func(t *testing.T) {
+		const line = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde\n"
+		want := strings.Repeat(line, 5<<20/len(line))
+		r := call(t.Context(), mount(t, &shell.Local{}, shell.Options{}), dir, `{"command":"yes `+strings.TrimSpace(line)+` | head -c 5242880"}`)
+		if r.IsError || r.Cut == nil {
+			t.Fatalf("%d bytes, not cut", len(text(r)))
+		}
+		if got, lost := r.Cut.Texts(0); len(got) != 1 || lost != 0 || got[0]+"\n" != want || len(text(r)) > tool.DefaultLimit {
+			t.Errorf("%d texts, %d bytes of %d, %d lost; the model reads %d", len(got), r.Cut.Size(), len(want), lost, len(text(r)))
 		}
 	})
 	t.Run("sh where there is no bash", func(t *testing.T) {
