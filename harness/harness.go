@@ -208,7 +208,9 @@ func (h *Harness) openTools(context.Context) error {
 	var slot shell.Slot // a composition has at most one shell executor (core T32)
 	var defs []tool.Definition
 	if cfg.Tools.Files.Enabled {
-		defs = append(defs, files.Tools(files.Options{})...)
+		defs = append(defs, files.Tools(files.Options{Spill: func(ctx context.Context, call *tool.Call, ref session.SpillRef) (string, error) {
+			return h.Agents.ReadSpill(ctx, call.Caller, ref) // there is an agent before anybody calls
+		}})...)
 	}
 	if cfg.Tools.Shell.Enabled {
 		h.local = &shell.Local{}
@@ -273,7 +275,7 @@ func (h *Harness) openAgents(ctx context.Context) (err error) {
 	h.Agents, err = agent.NewRegistry(ctx, agent.Config{
 		Sessions: h.Sessions, Models: h.Models, Tools: h.Tools, Prompts: h.Prompts,
 		Approver: h.opts.Approver, MaxParallelTools: l.MaxParallelTools, MaxResultBytes: l.MaxToolResultBytes,
-		MaxLive: l.MaxLive, Logger: h.opts.Logger,
+		MaxSpillBytes: l.MaxSpillBytes, MaxLive: l.MaxLive, Logger: h.opts.Logger,
 	})
 	if err != nil {
 		return err

@@ -62,7 +62,7 @@ type Tools struct {
 type ShellTool struct {
 	Enabled        bool
 	Timeout        time.Duration // the longest that one command may run
-	MaxOutputBytes int           // what is kept of a command's output
+	MaxOutputBytes int           // what is kept of a command's output; the rest is lost
 }
 
 // FilesTool configures read, list, write, edit and search.
@@ -162,7 +162,8 @@ type Limits struct {
 	MaxChildren        int // of one agent, live at once
 	MaxLive            int // agents of one process, live at once
 	MaxParallelTools   int // tool calls of one step that run at once
-	MaxToolResultBytes int // of one tool result
+	MaxToolResultBytes int // of one tool result, as the model reads it
+	MaxSpillBytes      int // of the text that the log keeps of a result that was longer
 	MaxTurnSteps       int // model calls of one turn
 }
 

@@ -141,7 +141,7 @@ providers:
   spawn: {provider: spawn, maxDepth: provider-managed}
   deep: {provider: spawn, toolName: deep, description: d, persona: "", toolFilter: {deny: [write]}, model: "ollama:a:b", maxTokens: 1, maxDepth: 0}
 mcp: {}
-limits: {maxDepth: 0, maxChildren: 1, maxLive: 2, maxParallelTools: 3, maxToolResultBytes: 4, maxTurnSteps: 5}
+limits: {maxDepth: 0, maxChildren: 1, maxLive: 2, maxParallelTools: 3, maxToolResultBytes: 1024, maxSpillBytes: 2000, maxTurnSteps: 5}
 store: {driver: sqlite, path: data/s.db, synchronous: normal}
 recovery: {onStart: none}
 `)
@@ -174,7 +174,7 @@ recovery: {onStart: none}
 			"spawn": {Name: "spawn", Provider: "spawn", ToolName: "subagent", MaxDepth: config.Depth{Managed: true}},
 			"deep":  {Name: "deep", Provider: "spawn", ToolName: "deep", Description: ptr("d"), Persona: new(string), ToolFilter: &config.Filter{Deny: []string{"write"}}, Model: ref("ollama", "a:b"), MaxTokens: ptr(1)},
 		},
-		Limits:   config.Limits{MaxChildren: 1, MaxLive: 2, MaxParallelTools: 3, MaxToolResultBytes: 4, MaxTurnSteps: 5},
+		Limits:   config.Limits{MaxChildren: 1, MaxLive: 2, MaxParallelTools: 3, MaxToolResultBytes: 1024, MaxSpillBytes: 2000, MaxTurnSteps: 5},
 		Store:    config.Store{Driver: "sqlite", Path: filepath.Join(p.home, "data", "s.db"), Synchronous: "normal"},
 		Recovery: config.Recovery{OnStart: "none"},
 	}

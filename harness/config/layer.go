@@ -187,6 +187,7 @@ func defaults(tree *place, dataDir string) settings {
 	m.fill(tree, "limits.maxLive", 256)
 	m.fill(tree, "limits.maxParallelTools", 10)
 	m.fill(tree, "limits.maxToolResultBytes", 64<<10)
+	m.fill(tree, "limits.maxSpillBytes", 16<<20)
 	m.fill(tree, "limits.maxTurnSteps", 200)
 	m.fill(tree, "store.driver", DriverSQLite)
 	m.fill(tree, "store.path", filepath.Join(dataDir, "offshoot.db"))

@@ -137,17 +137,26 @@ func providerRules() []rule {
 	}
 }
 
+// leastResult leaves room for the line that says what is missing in a result;
+// mostSpill is what every store can take as one event (tool.MaxSpill).
+const (
+	leastResult = 1 << 10
+	mostSpill   = 64 << 20
+)
+
 func limitRules() []rule {
-	row := func(key string, least int, field func(*Limits) *int) rule {
-		return rule{path: "limits." + key, read: number(wholeNumber(least)), policy: narrow,
+	within := func(key string, least, most int, field func(*Limits) *int) rule {
+		return rule{path: "limits." + key, read: number(numberWithin(least, most)), policy: narrow,
 			set: func(c *Config, _ []string, v any) { *field(&c.Limits) = v.(int) }}
 	}
+	row := func(key string, least int, field func(*Limits) *int) rule { return within(key, least, maxInt, field) }
 	return []rule{
 		row("maxDepth", 0, func(l *Limits) *int { return &l.MaxDepth }),
 		row("maxChildren", 1, func(l *Limits) *int { return &l.MaxChildren }),
 		row("maxLive", 1, func(l *Limits) *int { return &l.MaxLive }),
 		row("maxParallelTools", 1, func(l *Limits) *int { return &l.MaxParallelTools }),
-		row("maxToolResultBytes", 1, func(l *Limits) *int { return &l.MaxToolResultBytes }),
+		row("maxToolResultBytes", leastResult, func(l *Limits) *int { return &l.MaxToolResultBytes }),
+		within("maxSpillBytes", leastResult, mostSpill, func(l *Limits) *int { return &l.MaxSpillBytes }),
 		row("maxTurnSteps", 1, func(l *Limits) *int { return &l.MaxTurnSteps }),
 	}
 }

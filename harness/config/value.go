@@ -19,14 +19,16 @@ type parser func(text string) (value any, problem string)
 const maxInt = math.MaxInt32
 
 // wholeNumber parses a plain decimal number: no sign, no leading zero (which YAML 1.1 reads as octal), no exponent.
-func wholeNumber(least int) parser {
+func wholeNumber(least int) parser { return numberWithin(least, maxInt) }
+
+func numberWithin(least, most int) parser {
 	return func(text string) (any, string) {
-		problem := fmt.Sprintf("must be a whole number from %d to %d", least, maxInt)
+		problem := fmt.Sprintf("must be a whole number from %d to %d", least, most)
 		if strings.Trim(text, "0123456789") != "" || len(text) > 1 && text[0] == '0' {
 			return nil, problem
 		}
 		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || n < int64(least) || n > maxInt {
+		if err != nil || n < int64(least) || n > int64(most) {
 			return nil, problem
 		}
 		return int(n), ""
