@@ -46,10 +46,7 @@ func (s *Store) Create(ctx context.Context, h session.Header, meta session.Meta,
 	head := meta.Prefix.Len + int64(len(first))
 	op := &createOp{
 		w: &Writer{s: s, id: h.ID, epoch: 1}, h: &h, meta: meta, head: head,
-		header: h.AppendJSON(nil), count: int64(len(first)), cells: splitCells(cells, head),
-	}
-	if len(first) > 0 {
-		op.data = session.AppendBatch(nil, first)
+		header: h.AppendJSON(nil), events: encodeRows(first), cells: splitCells(cells, head),
 	}
 	if err := s.submit(ctx, op.w.name("create"), &request{op: op, durable: true, owns: true}); err != nil {
 		return nil, err
@@ -63,8 +60,7 @@ type createOp struct {
 	meta   session.Meta
 	head   int64
 	header []byte
-	data   []byte
-	count  int64
+	events eventRows
 	cells  rowCells
 }
 
@@ -97,7 +93,7 @@ func (op *createOp) run(t *tx) (refusal, failure error) {
 	if op.w.num, err = res.LastInsertId(); err != nil {
 		return nil, err
 	}
-	if err := t.insert(op.w.num, op.meta.Prefix.Len, op.count, op.data, op.cells.other); err != nil {
+	if err := t.insert(op.w.num, &op.events, op.cells.other); err != nil {
 		return nil, err
 	}
 	t.hold(op.w.num, op.w)
@@ -129,10 +125,44 @@ func (t *tx) resolve(id session.ID, p session.PrefixRef) (_ session.PrefixRef, r
 	return p, nil, nil
 }
 
-// insert stores one batch and the checkpoints that have no column.
-func (t *tx) insert(num, first, count int64, data []byte, cells []session.Checkpoint) error {
-	if count > 0 {
-		if _, err := t.exec(sqlBatch, num, first, count, data); err != nil {
+// rowBytes is where a batch is cut into rows: only a single event makes a longer one.
+// A row is one value, which SQLite bounds, and is read as a whole.
+const rowBytes = 1 << 20
+
+// eventRows are the events of one write as they are stored: in one row, but for long
+// ones. They stand in one transaction either way.
+type eventRows struct {
+	batch
+	more []batch
+}
+
+func encodeRows(events []session.Event) (rows eventRows) {
+	for begin := 0; begin < len(events); {
+		end, size := begin, 0
+		for end < len(events) && (end == begin || size+len(events[end].Data()) <= rowBytes) {
+			size += len(events[end].Data())
+			end++
+		}
+		b := batch{first: events[begin].Seq, count: int64(end - begin), data: session.AppendBatch(nil, events[begin:end])}
+		if begin == 0 {
+			rows.batch = b
+		} else {
+			rows.more = append(rows.more, b)
+		}
+		begin = end
+	}
+	return rows
+}
+
+// insert stores events and the checkpoints that have no column.
+func (t *tx) insert(num int64, rows *eventRows, cells []session.Checkpoint) error {
+	if rows.count > 0 {
+		if _, err := t.exec(sqlBatch, num, rows.first, rows.count, rows.data); err != nil {
+			return err
+		}
+	}
+	for i := range rows.more {
+		if _, err := t.exec(sqlBatch, num, rows.more[i].first, rows.more[i].count, rows.more[i].data); err != nil {
 			return err
 		}
 	}
@@ -185,11 +215,11 @@ func (op *openOp) run(t *tx) (refusal, failure error) {
 }
 
 type appendOp struct {
-	w     *Writer
-	head  int64
-	count int64
-	data  []byte
-	cells rowCells
+	w      *Writer
+	head   int64
+	count  int64
+	events eventRows
+	cells  rowCells
 }
 
 func (op *appendOp) run(t *tx) (refusal, failure error) {
@@ -208,7 +238,7 @@ func (op *appendOp) run(t *tx) (refusal, failure error) {
 	if n == 0 {
 		return t.whyNot(w, op.head)
 	}
-	return nil, t.insert(w.num, op.head, op.count, op.data, op.cells.other)
+	return nil, t.insert(w.num, &op.events, op.cells.other)
 }
 
 // whyNot tells why a fenced append met no row.

@@ -58,10 +58,7 @@ func (w *Writer) Append(ctx context.Context, head int64, events []session.Event,
 	if err := contiguous(w.id, head, events); err != nil {
 		return err
 	}
-	op := &appendOp{w: w, head: head, count: int64(len(events)), cells: splitCells(cells, head+int64(len(events)))}
-	if len(events) > 0 {
-		op.data = session.AppendBatch(nil, events)
-	}
+	op := &appendOp{w: w, head: head, count: int64(len(events)), events: encodeRows(events), cells: splitCells(cells, head+int64(len(events)))}
 	return w.s.submit(ctx, w.name("append to"), &request{op: op, durable: true})
 }
 
