@@ -192,3 +192,40 @@ func BenchmarkOpen(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkLongEvent stores one event of 5 MiB between two short ones, as a spill and
+// its result are, and reads it back alone.
+func BenchmarkLongEvent(b *testing.B) {
+	for name, mode := range map[string]sqlite.Sync{"full": sqlite.Full, "normal": sqlite.Normal} {
+		s := benchStore(b, mode)
+		w := create(b, s, "s", 0)
+		var head int64
+		long := events(0, 3, 500)
+		long[1] = events(1, 1, 5<<20)[0]
+		b.Run(name+"/append", func(b *testing.B) {
+			b.SetBytes(5 << 20)
+			b.ReportAllocs()
+			for b.Loop() {
+				for i := range long {
+					long[i].Seq = head + int64(i)
+				}
+				if err := w.Append(b.Context(), head, long, nil); err != nil {
+					b.Fatal(err)
+				}
+				head += 3
+			}
+		})
+		b.Run(name+"/read", func(b *testing.B) {
+			b.SetBytes(5 << 20)
+			b.ReportAllocs()
+			for b.Loop() {
+				for e, err := range s.ReadFrom(b.Context(), "s", 1) {
+					if err != nil || len(e.Data()) < 5<<20-200 {
+						b.Fatal(len(e.Data()), err)
+					}
+					break
+				}
+			}
+		})
+	}
+}

@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -75,6 +77,41 @@ func testPrefix(t *testing.T, f Factory) {
 		r.wantLog("b", append(b, events(9, 1)...))
 		r.wantLog("c", c)
 		r.wantLog("a", events(0, 10))
+	})
+	t.Run("long events in one write, read and inherited from anywhere", func(t *testing.T) {
+		r := open(t, f)
+		log := events(0, 1)
+		for _, size := range []int{1<<20 + 1, 10, 400_000, 700_000, 2 << 20, 10} {
+			seq := int64(len(log))
+			log = append(log, event(seq, fmt.Sprintf(`{"n":%d,"text":%q}`, seq, strings.Repeat("line\n", size/5))))
+		}
+		w, err := r.Create(r.ctx, header("a", 1), session.Meta{Root: "a"}, log[:3], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Append(r.ctx, 3, log[3:], nil); err != nil {
+			t.Fatal(err)
+		}
+		r.close(w)
+		same := func(what string, want, got []session.Event) {
+			t.Helper()
+			if !slices.Equal(lines(want), lines(got)) {
+				t.Fatalf("%s: %d events, not the %d that were stored", what, len(got), len(want))
+			}
+		}
+		for seq := range len(log) {
+			same(fmt.Sprintf("from %d", seq), log[seq:], r.collect(r.ReadFrom(r.ctx, "a", int64(seq))))
+		}
+		heirs := map[session.ID][]session.Event{}
+		for cut := 1; cut < len(log); cut++ {
+			id := session.ID(fmt.Sprintf("cut-%d", cut))
+			heirs[id] = r.fork(id, "a", int64(cut), 1)
+		}
+		r.delete("a")
+		for id, want := range heirs {
+			_, got := r.log(id)
+			same(string(id), want, got)
+		}
 	})
 	t.Run("a prefix that is not stored is refused", func(t *testing.T) {
 		r := open(t, f)
