@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +17,7 @@ import (
 
 func newShowCommand(a *app) *cobra.Command {
 	var asJSON, events bool
+	var seq int64
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show what a session's log holds",
@@ -25,9 +27,18 @@ func newShowCommand(a *app) *cobra.Command {
 			"(as listed), and messages: of each its seq, time, type, turn and step, message (as stored),\n" +
 			"and what else its event holds: usage, interrupted, error, meta; replaces where it took the\n" +
 			"place of others; inherited where the session began with it.\n" +
-			"--events writes one line for each event; with --json its stored form, byte for byte.",
+			"--events writes one line for each event; with --json its stored form, byte for byte.\n" +
+			"--event SEQ writes one event whole: of a tool/spill, which keeps what a result was cut\n" +
+			"from, the text; of any other its data; with --json its stored form.",
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			one := cmd.Flags().Changed("event")
+			switch {
+			case one && events:
+				return usagef("sessions show: --event shows one event and --events all; give one of them")
+			case one && seq < 0:
+				return usagef("flag --event: %d is no place in a log", seq)
+			}
 			return a.withShelf(cmd, func(ctx context.Context, s *shelf) error {
 				rec, log, err := s.find(ctx, args[0])
 				if err != nil {
@@ -35,6 +46,8 @@ func newShowCommand(a *app) *cobra.Command {
 				}
 				w := bufio.NewWriterSize(a.stdout, 64<<10)
 				switch {
+				case one:
+					err = a.showEvent(ctx, s, w, rec, seq, asJSON)
 				case events && asJSON:
 					err = showEnvelopes(w, log)
 				case events:
@@ -50,6 +63,7 @@ func newShowCommand(a *app) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object; with --events one a line")
 	cmd.Flags().BoolVar(&events, "events", false, "show the raw log")
+	cmd.Flags().Int64Var(&seq, "event", 0, "show the event at this place of the log, whole")
 	return cmd
 }
 
@@ -66,6 +80,35 @@ func showEnvelopes(w *bufio.Writer, log iter.Seq2[session.Event, error]) error {
 		}
 	}
 	return nil
+}
+
+// showEvent writes one event whole.
+func (a *app) showEvent(ctx context.Context, s *shelf, w *bufio.Writer, rec session.Record, seq int64, asJSON bool) error {
+	for e, err := range s.store.ReadFrom(ctx, rec.Header.ID, seq) {
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			_, err := w.Write(append(e.AppendEnvelope(nil), '\n'))
+			return err
+		}
+		payload, err := s.reg.PayloadOf(e)
+		if err != nil {
+			return &session.CorruptError{ID: rec.Header.ID, Seq: seq, Err: err}
+		}
+		text := string(e.Data()) + "\n"
+		if p, ok := payload.(*session.ToolSpill); ok {
+			if text, err = p.Text(); err != nil {
+				return &session.CorruptError{ID: rec.Header.ID, Seq: seq, Err: err}
+			}
+		}
+		if a.isTerminal(a.stdout) {
+			text = legible(text)
+		}
+		_, err = w.WriteString(text)
+		return err
+	}
+	return fmt.Errorf("session %s has no event %d: its log has %s", rec.Header.ID, seq, plural(rec.Head, "event"))
 }
 
 // dataRunes bounds what a line of --events shows of a payload.
@@ -87,8 +130,10 @@ func showEvents(w *bufio.Writer, log iter.Seq2[session.Event, error], now time.T
 		if len(e.Sources) > 0 {
 			note += fmt.Sprintf(" from %v", e.Sources)
 		}
+		data := e.Data()
+		data = data[:min(len(data), dataRunes*utf8.UTFMax+1)] // as much as first looks at
 		at := time.UnixMilli(e.Time).In(now.Location()).Format("2006-01-02 15:04:05.000")
-		if _, err := fmt.Fprintf(w, "%6d  %s  %s%s  %s\n", e.Seq, at, printable(string(e.Type)), clip(note, 100), first(string(e.Data()), dataRunes)); err != nil {
+		if _, err := fmt.Fprintf(w, "%6d  %s  %s%s  %s\n", e.Seq, at, printable(string(e.Type)), clip(note, 100), first(string(data), dataRunes)); err != nil {
 			return err
 		}
 	}

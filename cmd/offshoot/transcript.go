@@ -136,6 +136,8 @@ func (t *transcript) event(e *session.Event, payload session.Payload) {
 		if _, known := t.calls[p.CallID]; !known {
 			t.call(p.CallID, p.Name, p.Arguments)
 		}
+	case *session.ToolSpill:
+		t.spill(e, p)
 	case *session.ToolResult:
 		t.result(e, p)
 	case *session.RequestHeader:
@@ -245,6 +247,19 @@ func (t *transcript) call(id, name, arguments string) {
 	c := call{t.made, name}
 	t.calls[id] = c
 	t.line("  → %s %s", c, first(arguments, argumentRunes))
+}
+
+// spill says where the whole of a result is; the result itself follows.
+func (t *transcript) spill(e *session.Event, p *session.ToolSpill) {
+	name := "call " + printable(p.CallID)
+	if c, known := t.calls[p.CallID]; known {
+		name = c.String()
+	}
+	lost := ""
+	if p.Omitted > 0 {
+		lost = fmt.Sprintf(" but for %s", thousands(p.Omitted))
+	}
+	t.note("%s was cut for the model; all its %s%s: %s", name, plural(p.Bytes, "byte"), lost, session.SpillRef{Session: p.Session, Seq: e.Seq})
 }
 
 func (t *transcript) result(e *session.Event, p *session.ToolResult) {
