@@ -198,3 +198,29 @@ func TestLongPrompts(t *testing.T) {
 		})
 	}
 }
+
+// TestKillAtSpill: a process that dies around the batch that holds a spill leaves it
+// with its result or neither (core S36, S39; D45).
+func TestKillAtSpill(t *testing.T) {
+	t.Parallel()
+	for kill, want := range map[string]struct{ spills, results int }{"lose:tool/spill": {0, 0}, "after:tool/spill": {1, 1}} {
+		t.Run(kill, func(t *testing.T) {
+			t.Parallel()
+			w, _ := newModelWorld(t, fakemodel.OpenAI)
+			w.killAt(kill, "run", `[[fake:tool bash {"command":"yes | head -c 300000"}]] [[fake:reply done]]`, "--permission", "allow")
+			w.verify()
+			root, _ := w.tree()
+			if n, m := len(payloads[*session.ToolSpill](t, root)), len(payloads[*session.ToolResult](t, root)); n != want.spills || m != want.results {
+				t.Errorf("at death the log holds %d spills and %d results", n, m)
+			}
+			w.run("resume", string(root.Header.ID), "--permission", "allow")
+			w.verify()
+			root, _ = w.tree()
+			unknown := slices.Contains(codes(t, root), session.CodeToolOutcomeUnknown)
+			if n := len(payloads[*session.ToolSpill](t, root)); n != want.spills || unknown != (want.results == 0) {
+				t.Errorf("repaired, the log holds %d spills; outcome unknown: %v", n, unknown)
+			}
+			w.followUp(root.Header.ID)
+		})
+	}
+}

@@ -9,7 +9,7 @@ import (
 	"github.com/offshoot-dev/offshoot/session"
 )
 
-// spillLog is a turn with one result of 5 MiB that was cut, as the agent loop writes it.
+// spillLog is a turn with one result that was cut, as the agent loop writes it.
 func spillLog(id session.ID, text string) []session.Draft {
 	return []session.Draft{
 		draft(&session.TurnStart{Turn: 1}), draft(&session.StepStart{Turn: 1, Step: 1}), user("u1", "Print it all.", message.UserSource()), header("gpt-x"),
@@ -26,7 +26,7 @@ func spillLog(id session.ID, text string) []session.Draft {
 func TestShowSpill_D45(t *testing.T) {
 	h := newHome(t)
 	a := openArchive(t, h)
-	text := strings.Repeat("all \x1b[31mred\x1b[0m <&>\tü\n", 5<<20/24)
+	text := strings.Repeat("all \x1b[31mred\x1b[0m <&>\tü\n", 400<<10/24)
 	a.write(session.New{ID: "main"}, spillLog("main", text)...)
 	s, err := a.reg.PrepareStored(t.Context(), "main")
 	if err != nil {

@@ -56,7 +56,7 @@ func (o Options) readSpill(ctx context.Context, call *tool.Call, args *readArgs)
 		return nil, err
 	}
 	w := o.window(call, args)
-	w.lines = &foldedText{ctx: ctx, rest: text, most: w.maxLine}
+	w.lines = &foldedText{ctx: ctx, rest: text, most: max(w.maxLine, utf8.UTFMax)}
 	return w.read(args.Path, args.Path, int64(len(text)))
 }
 
