@@ -103,25 +103,31 @@ func TestSpill_D45(t *testing.T) {
 	})
 }
 
-// D45, S13: when the log refuses a spill its result is refused with it; the call is
-// answered as after any fault, and the next request is legal.
+// D45, S13: when the log refuses a spill its result is refused with it, and the other
+// way round; the call is answered as after any fault, and the next request is legal.
 func TestSpillRefused_S13(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true, agent.Config{MaxResultBytes: 1000})
-		w.validate = func(e session.Event) error {
-			if e.Type == session.TypeToolSpill {
-				return errBoom
-			}
-			return nil
-		}
-		w.register("big", false, func(context.Context, *tool.Call) (any, error) { return strings.Repeat("x", 2000), nil })
-		w.model.script(uses("big"))
-		a := w.create()
-		w.ask(a, "m1")
-		w.same("course", []string{"call c1 big", "result c1 TOOL_OUTCOME_UNKNOWN", "step-end 1.1", "end 1 error UNKNOWN"}, lines(a, "call", "tool/spill", "result", "step-end", "end"))
-		w.ask(a, "m2")
-		w.finish()
-	})
+	for _, refused := range []session.Type{session.TypeToolSpill, session.TypeToolResult} {
+		t.Run(string(refused), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, true, agent.Config{MaxResultBytes: 1000})
+				once := false
+				w.validate = func(e session.Event) error {
+					if e.Type == refused && !once {
+						once = true
+						return errBoom
+					}
+					return nil
+				}
+				w.register("big", false, func(context.Context, *tool.Call) (any, error) { return strings.Repeat("x", 2000), nil })
+				w.model.script(uses("big"))
+				a := w.create()
+				w.ask(a, "m1")
+				w.same("course", []string{"call c1 big", "result c1 TOOL_OUTCOME_UNKNOWN", "step-end 1.1", "end 1 error UNKNOWN"}, lines(a, "call", "tool/spill", "result", "step-end", "end"))
+				w.ask(a, "m2")
+				w.finish()
+			})
+		})
+	}
 }
 
 // S35, S36: a spill outlives its process like everything else in the log.
