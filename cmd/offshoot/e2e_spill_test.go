@@ -224,3 +224,25 @@ func TestKillAtSpill(t *testing.T) {
 		})
 	}
 }
+
+// TestForkReadsSpill: a fork reads the results that it began with under the names that
+// it finds in them; over two processes, so out of a log that was read back (core D45).
+func TestForkReadsSpill(t *testing.T) {
+	t.Parallel()
+	w, _ := newModelWorld(t, fakemodel.OpenAI)
+	w.ok("run", `[[fake:tool bash {"command":"seq 100000"}]] [[fake:reply that is much]]`, "--permission", "allow")
+	root, _ := w.tree()
+	at := slices.Index(root.types(), string(session.TypeToolSpill))
+	ref := session.SpillRef{Session: root.Header.ID, Seq: int64(at)}
+	w.ok("resume", string(root.Header.ID), "--delegate", "fork",
+		delegation("look again", fmt.Sprintf(`[[fake:tool read {"path":"%s","offset":70000,"limit":1}]] [[fake:reply seen]]`, ref))+"[[fake:reply good]]")
+	w.verify()
+	_, forks := w.tree()
+	if len(forks) != 1 || forks[0].Header.SeedLength <= ref.Seq {
+		t.Fatalf("%d forks", len(forks))
+	}
+	read := results(t, forks[0])
+	if got, want := read[len(read)-1], "[lines 70000 to 70000 of 100000; go on with offset 70001]\n70000\n"; got != want {
+		t.Errorf("the fork reads %.300q, want %q", got, want)
+	}
+}

@@ -140,6 +140,19 @@ func showEvents(w *bufio.Writer, log iter.Seq2[session.Event, error], now time.T
 	return nil
 }
 
+// spill says where the whole of a result is; the result itself follows.
+func (t *transcript) spill(e *session.Event, p *session.ToolSpill) {
+	name := "call " + printable(p.CallID)
+	if c, known := t.calls[p.CallID]; known {
+		name = c.String()
+	}
+	lost := ""
+	if p.Omitted > 0 {
+		lost = fmt.Sprintf(" but for %s", thousands(p.Omitted))
+	}
+	t.note("%s was cut for the model; all its %s%s: %s", name, plural(p.Bytes, "byte"), lost, session.SpillRef{Session: p.Session, Seq: e.Seq})
+}
+
 // showJSON writes one object. A log that cannot be read to its end is told in a
 // member "logError", so that it is JSON in any case.
 func (s *shelf) showJSON(ctx context.Context, w *bufio.Writer, rec session.Record, log iter.Seq2[session.Event, error]) error {

@@ -249,19 +249,6 @@ func (t *transcript) call(id, name, arguments string) {
 	t.line("  → %s %s", c, first(arguments, argumentRunes))
 }
 
-// spill says where the whole of a result is; the result itself follows.
-func (t *transcript) spill(e *session.Event, p *session.ToolSpill) {
-	name := "call " + printable(p.CallID)
-	if c, known := t.calls[p.CallID]; known {
-		name = c.String()
-	}
-	lost := ""
-	if p.Omitted > 0 {
-		lost = fmt.Sprintf(" but for %s", thousands(p.Omitted))
-	}
-	t.note("%s was cut for the model; all its %s%s: %s", name, plural(p.Bytes, "byte"), lost, session.SpillRef{Session: p.Session, Seq: e.Seq})
-}
-
 func (t *transcript) result(e *session.Event, p *session.ToolResult) {
 	id := p.Message.Source.CallID
 	c, known := t.calls[id]
