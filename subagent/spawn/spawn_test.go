@@ -7,6 +7,7 @@ import (
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/llm/scripted"
+	"github.com/offshoot-dev/offshoot/structured"
 	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/subagent/spawn"
 	"github.com/offshoot-dev/offshoot/subagent/subagenttest"
@@ -21,6 +22,9 @@ func subject(t testing.TB, s *subagenttest.System) subagenttest.Subject {
 			var step scripted.Step
 			if c.Text != "" {
 				step = append(step, scripted.SayLiteral(c.Text))
+			}
+			if c.Structured != "" {
+				step = append(step, scripted.CallLiteral(structured.ToolName, c.Structured))
 			}
 			if c.Hold != nil {
 				step = append(step, subagenttest.Hold(c.Hold))
@@ -39,7 +43,15 @@ func subject(t testing.TB, s *subagenttest.System) subagenttest.Subject {
 			default:
 				t.Errorf("a spawned child cannot end as %q", c.End)
 			}
-			s.Answer(prompt, step)
+			// Where an answer was refused it says its text alone, again and again.
+			rest := scripted.Step{scripted.Empty()}
+			if c.Text != "" {
+				rest = say(c.Text)
+			}
+			if c.Structured == "" {
+				rest = step
+			}
+			s.Answer(prompt, step, rest)
 		},
 		Active: func() int {
 			n := 0
@@ -83,10 +95,10 @@ func say(text string) scripted.Step { return scripted.Step{scripted.SayLiteral(t
 
 func ptr[T any](v T) *T { return &v }
 
-// CAP-09, CAP-12: what spawn can do now; structured output is not built yet.
+// CAP-09, CAP-12: spawn can do all of it.
 func TestCapabilities(t *testing.T) {
 	p := spawn.New("")
-	if got, want := p.Capabilities(), (subagent.Capabilities{DepthLimit: true, ToolFilter: true, Persona: true}); got != want {
+	if got, want := p.Capabilities(), (subagent.Capabilities{OutputSchema: true, DepthLimit: true, ToolFilter: true, Persona: true}); got != want {
 		t.Errorf("capabilities = %+v, want %+v", got, want)
 	}
 	if p.InheritsParentContext() {

@@ -39,6 +39,7 @@ func cases() []testCase {
 		{"REQ-05 the request is not changed", requestKept},
 		{"DEP-06 the depth cap is honoured", depthCap},
 		{"COMP-12 COMP-13 the tool filter is honoured", toolFilter},
+		{"SO-01 RUN-12 the output schema is honoured", outputSchema},
 		{"OUT-06 a child that says nothing", noText},
 	}
 }

@@ -31,7 +31,16 @@ func remote(caps subagent.Capabilities) subagenttest.Factory {
 			if c.Text != "" {
 				said = []message.Block{message.Text(c.Text)}
 			}
-			return subagenttest.Play{Result: subagent.Result{Output: said, StopReason: c.End}, Partial: said, Hold: c.Hold}
+			play := subagenttest.Play{Result: subagent.Result{Output: said, StopReason: c.End}, Partial: said, Hold: c.Hold}
+			// It stands for a child whose provider has looked at what it hands in.
+			switch {
+			case req.Schema == nil:
+			case strings.Contains(c.Structured, `"n":"`) || c.Structured == "":
+				play.Result.StopReason = subagent.StopError
+			default:
+				play.Result.Structured = []byte(c.Structured)
+			}
+			return play
 		}}
 		return subagenttest.Subject{
 			Provider: p, Active: p.Active, PartialText: true,
