@@ -41,6 +41,7 @@ func Parse(raw []byte) (*Schema, error) {
 		Name: ToolName, Description: toolText, Parameters: raw,
 		// It only takes part in the agent's own ending, so no permission forbids it.
 		ReadOnly: true,
+		Describe: func([]byte) string { return "hand in the answer" },
 		Execute: func(_ context.Context, call *tool.Call) (any, error) {
 			call.ConcludeTurn()
 			return recorded{true}, nil

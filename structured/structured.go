@@ -55,6 +55,8 @@ type fold struct {
 	args  string
 	value []byte
 
+	said     string // the newest text
+	before   string // what said was when it was reminded
 	reminded bool
 	reminder message.ID // "" while there was none
 	err      error      // what went wrong besides
@@ -74,14 +76,7 @@ func Attach(a *agent.Agent, s *Schema) (*Output, error) {
 	}); err != nil {
 		return nil, err
 	}
-	a.Tools().AddGuard(func(context.Context, *tool.Call) error { return o.closed() })
-	// The guard alone would have a person asked first about what is refused anyway.
-	a.Tools().AddPreExecute(func(context.Context, *tool.Call) tool.Decision {
-		if err := o.closed(); err != nil {
-			return tool.Deny(err.Error())
-		}
-		return tool.Allow()
-	})
+	a.Tools().AddPreExecute(o.guard)
 	o.with, _ = a.Session().Watch(&o.fold)
 	a.AddHooks(agent.Hooks{TurnStopping: o.stopping})
 	return o, nil
@@ -94,6 +89,14 @@ func (f *fold) Apply(e *session.Event) {
 	case *session.StepStart:
 		if p.Turn != f.turn {
 			*f = fold{turn: p.Turn, call: -1}
+		}
+	case *session.AssistantMessage:
+		if text := message.JoinText(p.Message.Content); strings.TrimSpace(text) != "" {
+			f.said = text
+		}
+	case *session.UserMessage:
+		if p.Message.Source.Plugin == Plugin {
+			f.before = f.said
 		}
 	case *session.ToolCall:
 		if p.Name == ToolName {
@@ -138,6 +141,17 @@ func (o *Output) Missing() error {
 	return fmt.Errorf("the agent ended without calling %s", ToolName)
 }
 
+// Instead returns what the agent said instead of handing in an answer: last, its last
+// message, behind what it said before it was reminded, unless that is the same.
+func (o *Output) Instead(last []message.Block) []message.Block {
+	var before string
+	o.with(func() { before = o.fold.before })
+	if before == "" || before == message.JoinText(last) {
+		return last
+	}
+	return append([]message.Block{message.Text(strings.TrimRight(before, "\n") + "\n\n")}, last...)
+}
+
 // Settle drops a reminder that the agent was stopped before reading, so that it
 // does not wait for the next turn. The agent is idle.
 func (o *Output) Settle() error {
@@ -152,12 +166,14 @@ func (o *Output) Settle() error {
 	return nil
 }
 
-// closed refuses every call behind an accepted answer (seam SO-15, SO-16).
-func (o *Output) closed() error {
+// guard refuses every call behind an accepted answer (seam SO-15). One refusal decides,
+// whatever other hooks permit (SO-16), and no person is asked first; the calls of a
+// step are looked at one after another, behind what the capture alone has come to.
+func (o *Output) guard(context.Context, *tool.Call) tool.Decision {
 	if o.Value() == nil {
-		return nil
+		return tool.Allow()
 	}
-	return errors.New("the answer is handed in, and nothing is run after it")
+	return tool.Deny("the answer is handed in, and nothing is run after it")
 }
 
 // stopping reminds an agent that is about to end without an answer: once, within

@@ -167,8 +167,8 @@ recovery: {onStart: none}
 		},
 		Permissions: config.Permissions{Mode: config.PermissionReadOnly},
 		Agents: map[string]config.Agent{
-			"default":  {Name: "default", Persona: new(string)},
-			"plain":    {Name: "plain"},
+			"default": {Name: "default", Persona: new(string)},
+			"plain":   {Name: "plain"},
 			"reviewer": {Name: "reviewer", Description: ptr("reads"), Persona: ptr("You review."), Tools: &config.Filter{Allow: []string{}}, Model: ref("ollama", ""), MaxTokens: ptr(900),
 				OutputSchema: []byte(`{"type":"object","description":"x: \"y\"","properties":{"n":{"type":"number","enum":[1,-2.50,null,true,"1"]},"yes":{"type":"array","items":{}}},"required":["n"]}`)},
 		},

@@ -56,8 +56,10 @@ func TestSO18Result(t *testing.T) {
 	}{
 		{"SO-01 handed in", []scripted.Step{{scripted.SayLiteral("done"), handIn(` {"n": 1} `)}}, "completed", `{"n":1}`, "done", "", 1},
 		{"SO-08 corrected", []scripted.Step{{handIn(`{"n":"1"}`)}, {handIn(`{"n":1}`)}}, "completed", `{"n":1}`, "", "", 2},
-		{"SO-18 it only talks", []scripted.Step{say("there are 3"), say("as I said: 3")}, "error", "", "as I said: 3", never + twice, 2},
+		{"SO-18 it only talks", []scripted.Step{say("there are 3"), say("as I said: 3")}, "error", "", "there are 3\n\nas I said: 3", never + twice, 2},
 		{"SO-18 it hands in once it was told", []scripted.Step{say("there are 3"), {handIn(`{"n":3}`)}}, "completed", `{"n":3}`, "", "", 2},
+		{"SO-18 it says the same again", []scripted.Step{say("there are 3")}, "error", "", "there are 3", never + twice, 2},
+		{"SO-18 it then says nothing", []scripted.Step{say("there are 3"), {scripted.Empty()}}, "error", "", "there are 3", never + twice, 2},
 		{"SO-18 it says nothing", []scripted.Step{{scripted.Empty()}}, "error", "", "", never + twice, 2},
 		{"SO-18 its arguments never fit", []scripted.Step{{handIn(`{}`)}, {handIn(`{"n":1.5}`)}, say("I give up")}, "error", "", "I give up", never + twice, 4},
 		{"SO-19 cut in its arguments", []scripted.Step{{scripted.SayLiteral("here"), handIn(`{"n":`), scripted.MaxTokens()}}, "max-tokens", "", "here", "", 1},

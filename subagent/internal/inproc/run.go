@@ -165,9 +165,11 @@ func (r *run) settle(late bool) {
 	unrun := end == nil && !open && (seen.dropped || len(log.Inbox(session.NextTurn)) > 0)
 	res := subagent.Result{Output: output, StopReason: reason(end)}
 	var missing error
+	var instead []message.Block
 	if r.answer != nil {
-		// The value stands beside whatever the reason is (seam SO-21).
-		res.Structured, missing = r.answer.Value(), r.answer.Missing()
+		// The value stands beside whatever the reason is (seam SO-21). Where it is the
+		// only thing that lacks, all that was said instead is attached (seam SO-18).
+		res.Structured, missing, instead = r.answer.Value(), r.answer.Missing(), r.answer.Instead(output)
 	}
 	r.mu.Lock()
 	if r.isSettled {
@@ -180,8 +182,7 @@ func (r *run) settle(late bool) {
 	case res.StopReason == subagent.StopCompleted && (r.cancelled || late):
 		res.StopReason = subagent.StopAborted
 	case res.StopReason == subagent.StopCompleted:
-		// What it said instead is the output (seam SO-18).
-		res.StopReason, res.Diagnostic = subagent.StopError, Diagnostic(missing.Error())
+		res.StopReason, res.Diagnostic, res.Output = subagent.StopError, Diagnostic(missing.Error()), instead
 	case r.cancelled || unrun && r.failure == nil:
 		res.StopReason = subagent.StopAborted
 	case res.StopReason == subagent.StopError:
