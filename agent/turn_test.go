@@ -246,8 +246,11 @@ func TestStickyMaxTokens(t *testing.T) {
 				w.register("read", false, func(context.Context, *tool.Call) (any, error) { return "data", nil })
 				steered := false
 				a := w.create(func(a *agent.Agent) {
-					a.AddHooks(agent.Hooks{TurnStopping: func(_ context.Context, a *agent.Agent, _ session.EndKind) {
+					a.AddHooks(agent.Hooks{TurnStopping: func(_ context.Context, a *agent.Agent, end session.EndKind) {
 						if !steered {
+							if told := map[llm.FinishKind]session.EndKind{llm.FinishMaxTokens: session.EndMaxTokens, llm.FinishStop: session.EndCompleted, llm.FinishRefusal: session.EndRefusal}; end != told[kind] {
+								t.Errorf("L20: the hook is told %q", end)
+							}
 							steered = true
 							w.ok(a.Steer(msg("more")))
 						}

@@ -182,19 +182,19 @@ func (o *Output) stopping(ctx context.Context, a *agent.Agent, end session.EndKi
 	if end != session.EndCompleted || ctx.Err() != nil {
 		return
 	}
-	m := message.Message{
-		ID: agent.NewMessageID(), Role: message.RoleUser, Content: []message.Block{message.Text(strings.TrimSpace(reminder))},
-		Source: message.Source{Kind: message.SourcePlugin, Plugin: Plugin, Form: message.FormInstructions},
-	}
 	due := false
 	o.with(func() {
-		if due = o.fold.value == nil && !o.fold.reminded; due {
-			o.fold.reminded, o.fold.reminder = true, m.ID
-		}
+		due = o.fold.value == nil && !o.fold.reminded
+		o.fold.reminded = o.fold.reminded || due
 	})
 	if !due {
 		return
 	}
+	m := message.Message{
+		ID: agent.NewMessageID(), Role: message.RoleUser, Content: []message.Block{message.Text(strings.TrimSpace(reminder))},
+		Source: message.Source{Kind: message.SourcePlugin, Plugin: Plugin, Form: message.FormInstructions},
+	}
+	o.with(func() { o.fold.reminder = m.ID })
 	// Not a waking send: one that a cancel overtakes would begin another turn.
 	if err := a.Inject(m); err != nil {
 		err = fmt.Errorf("the agent ended without calling %s and could not be told to: %w", ToolName, err)

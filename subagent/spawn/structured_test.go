@@ -207,3 +207,59 @@ func TestSO03Children(t *testing.T) {
 		}
 	})
 }
+
+// CAP-01, CAP-12: each of the sixteen requests is served, every feature that it carries
+// at once, and no other.
+func TestCAP12Sixteen(t *testing.T) {
+	for need := range 16 {
+		in(t, subagenttest.Options{Tools: tools("a", "b"), Persona: "The deployment's."}, func(t *testing.T, s *subagenttest.System) {
+			schema, depth, filter, persona := need&1 != 0, need&2 != 0, need&4 != 0, need&8 != 0
+			req := subagenttest.Request(s.Parent(t), "count")
+			want := subagent.Result{StopReason: subagent.StopCompleted, Output: []message.Block{message.Text("3")}}
+			s.Answer("count", say("3"))
+			if schema {
+				req.OutputSchema = []byte(countSchema)
+				s.Answer("count", scripted.Step{scripted.SayLiteral("3"), handIn(`{"n":3}`)})
+				want.Structured = []byte(`{"n":3}`)
+			}
+			if depth {
+				req.MaxDepth = ptr(int64(1))
+			}
+			if filter {
+				req.ToolFilter = &session.ToolFilter{Deny: []string{"b"}}
+			}
+			if persona {
+				req.Persona = &subagent.Persona{Text: "The child's."}
+			}
+			got := subagenttest.Await(t, start(t, s, req))
+			got.Output = got.Output[:1] // the call stands behind the text
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("request %04b (-want +got):\n%s", need, diff)
+			}
+			wire := s.Adapter.Calls()[0].Request
+			var names []string
+			for _, spec := range wire.Tools {
+				names = append(names, spec.Name)
+			}
+			wantNames := "a"
+			if !filter {
+				wantNames += " b"
+			}
+			if schema {
+				wantNames += " " + structured.ToolName
+			}
+			if strings.Join(names, " ") != wantNames || strings.Contains(wire.System, "The child's.") != persona || strings.Contains(wire.System, "The deployment's.") == persona {
+				t.Errorf("request %04b: tools %q, prompt %q", need, names, wire.System)
+			}
+			// The cap is in force exactly where it was asked for.
+			if depth {
+				*req.MaxDepth = 0
+			}
+			if run, err := s.Service.Start(t.Context(), spawn.DefaultName, req); depth == (err == nil) {
+				t.Errorf("request %04b with a cap of 0: %v", need, err)
+			} else if err == nil {
+				subagenttest.Await(t, run)
+			}
+		})
+	}
+}
