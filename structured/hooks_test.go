@@ -205,6 +205,9 @@ func TestReminderIsOvertaken(t *testing.T) {
 		if n := len(a.Session().Inbox(session.NextStep)); n != 1 {
 			t.Fatalf("%d messages wait, want the reminder", n)
 		}
+		if a.Wake() {
+			t.Error("the reminder alone begins a turn")
+		}
 		for range 2 {
 			if err := out.Settle(); err != nil {
 				t.Error(err)
