@@ -146,6 +146,30 @@ func TestOutputSchemaRequest(t *testing.T) {
 	}
 }
 
+// SO-06, SO-26: an agent without tools sends no list of tools; with a schema it has the
+// one that takes the answer, which the deployment's filter does not reach.
+func TestOutputSchemaWithoutTools(t *testing.T) {
+	t.Parallel()
+	for _, wire := range wires() {
+		t.Run(wire, func(t *testing.T) {
+			t.Parallel()
+			w, s := newAnswerWorld(t, wire)
+			w.write("offshoot.yaml", "tools: {allow: []}\n")
+			w.ok("run", "[[fake:reply hi]]")
+			if e := w.ok("run", `[[fake:tool structured_output {"n":1}]]`, "--output-schema", "s.json"); e.stdout != `{"n":1}`+"\n" {
+				t.Errorf("%v", e)
+			}
+			plain, asked := s.Requests()[0], s.Requests()[1]
+			if strings.Contains(string(plain.Body), `"tools"`) {
+				t.Errorf("SO-06: tools are sent:\n%s", plain.Body)
+			}
+			if len(asked.Tools) != 1 || asked.Tools[0].Name != "structured_output" {
+				t.Errorf("SO-26: the tools are %+v", asked.Tools)
+			}
+		})
+	}
+}
+
 // TestOutputSchemaJSON: with --json the value is a member of the result line, beside
 // whatever the run ended as.
 func TestOutputSchemaJSON(t *testing.T) {
