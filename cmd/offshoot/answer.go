@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/harness"
 	"github.com/offshoot-dev/offshoot/harness/config"
@@ -25,8 +27,8 @@ const maxSchemaBytes = 1 << 20
 
 // readSchema reads the file of --output-schema; nil is none. Every fault of the
 // schema is an error of its own.
-func readSchema(path string) (*structured.Schema, error) {
-	if path == "" {
+func readSchema(cmd *cobra.Command, path string) (*structured.Schema, error) {
+	if !cmd.Flags().Changed("output-schema") {
 		return nil, nil
 	}
 	raw, err := readBounded(path)

@@ -225,6 +225,7 @@ func TestOutputSchemaRefused(t *testing.T) {
 		{"no JSON", `type: object`, nil, []string{`offshoot: flag --output-schema: s.json: at the root: it is not lossless JSON: json: expected true at byte 0`}},
 		{"no file", "", nil, []string{"offshoot: flag --output-schema: open s.json: no such file or directory"}},
 		{"too large", `{"type":"object"}` + strings.Repeat(" ", maxSchemaBytes), nil, []string{"offshoot: flag --output-schema: s.json is larger than 1048576 bytes"}},
+		{"no name", "", []string{"--output-schema", ""}, []string{"offshoot: flag --output-schema: open : no such file or directory"}},
 		{"the demo", answerSchema, []string{"--model", "demo"}, []string{"offshoot: flag --output-schema: the embedded demo model answers in text alone; choose another model, see offshoot config"}},
 	} {
 		for _, command := range []string{"run", "resume"} {

@@ -27,7 +27,7 @@ func newResumeCommand(a *app) *cobra.Command {
 			"It concerns what runs now: an earlier answer of the session is in its log.\n\n" + jsonHelp,
 		Args: arguments(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			schema, err := readSchema(f.schema)
+			schema, err := readSchema(cmd, f.schema)
 			if err != nil {
 				return err
 			}

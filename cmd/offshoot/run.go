@@ -89,11 +89,11 @@ func newRunCommand(a *app) *cobra.Command {
 		Long: "Run starts a fresh agent in the working directory, gives it the prompt, and prints its last answer.\n" +
 			"A prompt of - is read from standard input. Everything is logged; see offshoot sessions.\n\n" +
 			schemaHelp + "\n\n" + jsonHelp + "\n\n" +
-			"Exit codes: 0 the turn completed, and gave the answer that was asked for; 1 it ended any other way; 2 a mistake in the call or the configuration;\n" +
-			"130 interrupted, 143 terminated.",
+			"Exit codes: 0 the turn completed, with the answer that was asked for; 1 it ended any other way; 2 a mistake in the\n" +
+			"call or the configuration; 130 interrupted, 143 terminated.",
 		Args: cobra.MaximumNArgs(1), // an empty prompt is named by what reads it
 		RunE: func(cmd *cobra.Command, args []string) error {
-			schema, err := readSchema(f.schema)
+			schema, err := readSchema(cmd, f.schema)
 			if err != nil {
 				return err
 			}
