@@ -111,7 +111,7 @@ var phases = []struct {
 		name: "turn stopping",
 		prime: func(_ *world, a *agent.Agent, s *stall) {
 			var remove func()
-			remove = a.AddHooks(agent.Hooks{TurnStopping: func(context.Context, *agent.Agent) { remove(); s.hold() }})
+			remove = a.AddHooks(agent.Hooks{TurnStopping: func(context.Context, *agent.Agent, session.EndKind) { remove(); s.hold() }})
 		},
 		course: []string{"turn 1", "step 1.1", "user m1", "header initial test:m1", `assistant "ok"`, "end 1 completed"},
 	},

@@ -220,7 +220,7 @@ func (t *turn) run() error {
 func (t *turn) stopping() {
 	t.agent.each(func(h *Hooks) bool {
 		if h.TurnStopping != nil {
-			t.agent.tell("turn stopping", func() { h.TurnStopping(t.ctx(), t.agent) })
+			t.agent.tell("turn stopping", func() { h.TurnStopping(t.ctx(), t.agent, t.ending.Kind) })
 		}
 		return true
 	})

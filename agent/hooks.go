@@ -43,8 +43,9 @@ type Hooks struct {
 	// RequestError is asked when a call failed for good: true makes another
 	// attempt in the same step (core L39).
 	RequestError func(ctx context.Context, a *Agent, f message.Failure, attempt int) bool
-	// TurnStopping runs when a turn is about to end; it may steer (core L20).
-	TurnStopping func(ctx context.Context, a *Agent)
+	// TurnStopping runs when a turn is about to end as end; it may steer or inject,
+	// which makes another step instead (core L20).
+	TurnStopping func(ctx context.Context, a *Agent, end session.EndKind)
 
 	// Chunk sees the live stream. It must be quick: it runs between two chunks.
 	Chunk func(*Agent, llm.Chunk)

@@ -193,7 +193,7 @@ func TestTurnStoppingSteers(t *testing.T) {
 	bubble(t, func(w *world) {
 		n := 0
 		a := w.create(func(a *agent.Agent) {
-			a.AddHooks(agent.Hooks{TurnStopping: func(_ context.Context, a *agent.Agent) {
+			a.AddHooks(agent.Hooks{TurnStopping: func(_ context.Context, a *agent.Agent, _ session.EndKind) {
 				if n++; n == 1 {
 					w.ok(a.Steer(msg("again")))
 				}
@@ -218,7 +218,7 @@ func TestTentativeEndingStands(t *testing.T) {
 	bubble(t, func(w *world) {
 		a := w.create(func(a *agent.Agent) {
 			a.AddHooks(agent.Hooks{
-				TurnStopping: func(_ context.Context, a *agent.Agent) { w.ok(a.Inject(msg("dropped"))) },
+				TurnStopping: func(_ context.Context, a *agent.Agent, _ session.EndKind) { w.ok(a.Inject(msg("dropped"))) },
 				PreStep: func(_ context.Context, p *agent.PreStep) error {
 					if p.Step == 2 {
 						p.Messages = nil
@@ -246,8 +246,11 @@ func TestStickyMaxTokens(t *testing.T) {
 				w.register("read", false, func(context.Context, *tool.Call) (any, error) { return "data", nil })
 				steered := false
 				a := w.create(func(a *agent.Agent) {
-					a.AddHooks(agent.Hooks{TurnStopping: func(_ context.Context, a *agent.Agent) {
+					a.AddHooks(agent.Hooks{TurnStopping: func(_ context.Context, a *agent.Agent, end session.EndKind) {
 						if !steered {
+							if told := map[llm.FinishKind]session.EndKind{llm.FinishMaxTokens: session.EndMaxTokens, llm.FinishStop: session.EndCompleted, llm.FinishRefusal: session.EndRefusal}; end != told[kind] {
+								t.Errorf("L20: the hook is told %q", end)
+							}
 							steered = true
 							w.ok(a.Steer(msg("more")))
 						}
@@ -441,7 +444,7 @@ func TestPanickingObservers(t *testing.T) {
 				Disposed:     func(*agent.Agent) { panic("disposed") },
 				Status:       func(*agent.Agent, agent.Status) { panic("status") },
 				Inbox:        func(*agent.Agent, agent.InboxEvent) { panic("inbox") },
-				TurnStopping: func(context.Context, *agent.Agent) { panic("stopping") },
+				TurnStopping: func(context.Context, *agent.Agent, session.EndKind) { panic("stopping") },
 				Chunk:        func(*agent.Agent, llm.Chunk) { panic("chunk") },
 				ToolStarted:  func(*agent.Agent, *tool.Call) { panic("started") },
 				ToolEnded:    func(*agent.Agent, *tool.Call, tool.Result) { panic("ended") },

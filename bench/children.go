@@ -8,9 +8,11 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/offshoot-dev/offshoot/llm/scripted"
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/store/memory"
 	"github.com/offshoot-dev/offshoot/store/sqlite"
+	"github.com/offshoot-dev/offshoot/structured"
 )
 
 // storeKind is where the children of a row keep their logs.
@@ -71,6 +73,26 @@ func oneShotsOf(ctx context.Context, b *bench, kind storeKind, n int) (err error
 		p.count("syncs", syncs(store)-before)
 		return err
 	})
+}
+
+const workStructured = "one-shot child in memory, live only, answer as JSON of a schema"
+
+// structuredAnswer measures a child that hands in its answer through the tool, and
+// whose schema the service has seen before, as that of a delegation tool.
+func structuredAnswer(ctx context.Context, b *bench) (err error) {
+	answer := scripted.Script{{Repeat: true, Steps: []scripted.Step{{scripted.CallLiteral(structured.ToolName, `{"answer":42}`)}}}}
+	r, err := newRigOf(ctx, nil, answer, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.close(ctx)) }()
+	parent, err := r.newAgent(ctx)
+	if err != nil {
+		return err
+	}
+	req := request(parent)
+	req.OutputSchema = []byte(`{"type":"object","properties":{"answer":{"type":"integer"}},"required":["answer"],"additionalProperties":false}`)
+	return b.measure(workStructured, 1, func(*probe) error { return r.oneShot(ctx, req) })
 }
 
 func childWork(kind storeKind, n int) string {

@@ -348,7 +348,7 @@ func (h *Harness) delegations() ([]delegation, error) {
 			depth := int64(p.MaxDepth.Max)
 			d.MaxDepth = &depth
 		}
-		if err := h.fill(&d, key, personaKey, p.Description, p.Persona, p.ToolFilter, p.Model, p.MaxTokens); err != nil {
+		if err := h.fill(&d, key, personaKey, p.Description, p.Persona, p.ToolFilter, p.Model, p.MaxTokens, p.OutputSchema); err != nil {
 			return nil, err
 		}
 		list = append(list, delegation{key, d})
@@ -360,7 +360,7 @@ func (h *Harness) delegations() ([]delegation, error) {
 		a := cfg.Agents[name]
 		key := "agents." + name
 		d := delegate.Config{Provider: spawn.DefaultName, ToolName: delegate.DefaultToolName + "_" + name}
-		if err := h.fill(&d, key, key+".persona", a.Description, a.Persona, a.Tools, a.Model, a.MaxTokens); err != nil {
+		if err := h.fill(&d, key, key+".persona", a.Description, a.Persona, a.Tools, a.Model, a.MaxTokens, a.OutputSchema); err != nil {
 			return nil, err
 		}
 		list = append(list, delegation{key, d})
@@ -368,7 +368,8 @@ func (h *Harness) delegations() ([]delegation, error) {
 	return list, nil
 }
 
-func (h *Harness) fill(d *delegate.Config, key, personaKey string, description, persona *string, filter *config.Filter, model *config.ModelRef, maxTokens *int) error {
+func (h *Harness) fill(d *delegate.Config, key, personaKey string, description, persona *string, filter *config.Filter, model *config.ModelRef, maxTokens *int, schema []byte) error {
+	d.OutputSchema = schema
 	if description != nil {
 		d.Description = *description
 	}

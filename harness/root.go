@@ -15,20 +15,24 @@ import (
 // ErrNotRoot refuses to resume a session that was delegated.
 var ErrNotRoot = errors.New("session belongs to a delegated child: resume its root instead")
 
+// Setup adds to what a root is made of, before anybody can see it: see
+// agent.Create. An example is structured.Attach.
+type Setup = func(ctx context.Context, a *agent.Agent) error
+
 // NewRoot creates a root agent in cwd, which must be absolute, on the model that
-// the configuration chose.
-func (h *Harness) NewRoot(ctx context.Context, cwd string, model config.Choice) (*agent.Handle, error) {
+// the configuration chose. more runs behind the harness's own setup.
+func (h *Harness) NewRoot(ctx context.Context, cwd string, model config.Choice, more ...Setup) (*agent.Handle, error) {
 	return h.Agents.Create(ctx, agent.Create{
 		Session: session.New{Cwd: cwd},
 		Options: h.rootOptions(model.Ref.Route, model.Ref.Model),
-		Setup:   h.setupRoot,
+		Setup:   h.setup(more),
 	})
 }
 
 // ResumeRoot goes on with a stored root session on a model. What
-// waits in its inbox is not woken by that; see agent.Agent.Wake. Errors: ErrNotRoot
-// and those of agent.Registry.Resume.
-func (h *Harness) ResumeRoot(ctx context.Context, id session.ID, model config.Choice) (*agent.Handle, error) {
+// waits in its inbox is not woken by that; see agent.Agent.Wake. more is as in
+// NewRoot. Errors: ErrNotRoot and those of agent.Registry.Resume.
+func (h *Harness) ResumeRoot(ctx context.Context, id session.ID, model config.Choice, more ...Setup) (*agent.Handle, error) {
 	rec, _, err := h.Store.Inspect(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("resume session %s: %w", id, err)
@@ -36,7 +40,19 @@ func (h *Harness) ResumeRoot(ctx context.Context, id session.ID, model config.Ch
 	if rec.Header.ParentSession != "" {
 		return nil, fmt.Errorf("resume session %s: %w (%s)", id, ErrNotRoot, rec.Meta.Root)
 	}
-	return h.Agents.Resume(ctx, agent.Resume{ID: id, Options: h.rootOptions(model.Ref.Route, model.Ref.Model), Setup: h.setupRoot})
+	return h.Agents.Resume(ctx, agent.Resume{ID: id, Options: h.rootOptions(model.Ref.Route, model.Ref.Model), Setup: h.setup(more)})
+}
+
+// setup runs the root's own setup and then more.
+func (h *Harness) setup(more []Setup) Setup {
+	return func(ctx context.Context, a *agent.Agent) error {
+		for _, fn := range append([]Setup{h.setupRoot}, more...) {
+			if err := fn(ctx, a); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 func (h *Harness) rootOptions(route, model string) agent.Options {

@@ -73,6 +73,7 @@ var (
 	ErrNoProvider            = &Error{Code: CodeNoProvider}
 	ErrUnsupportedCapability = &Error{Code: CodeUnsupportedCapability}
 	ErrInvalidRequest        = &Error{Code: CodeInvalidRequest}
+	ErrUnsupportedSchema     = &Error{Code: CodeUnsupportedSchema}
 	ErrDraining              = &Error{Code: CodeDraining}
 	ErrLimitReached          = &Error{Code: CodeLimitReached}
 )

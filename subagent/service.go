@@ -29,6 +29,8 @@ type Service struct {
 	cfg Config
 	ctx context.Context
 
+	schemas schemas
+
 	mu        sync.Mutex // guards following
 	providers []*registration
 	notices   []*notice                             // changes of providers that were not told yet

@@ -12,8 +12,8 @@ import (
 	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/structured"
 	"github.com/offshoot-dev/offshoot/subagent/internal/compose"
-	"github.com/offshoot-dev/offshoot/tool"
 )
 
 // Start begins a one-shot child on the named provider and returns its run, which
@@ -150,8 +150,10 @@ func (s *Service) resolve(ctx context.Context, provider string, req Request) (Pr
 	if err := compose.CheckDepthCap(req.MaxDepth); err != nil {
 		return nil, nil, err
 	}
+	var schema *structured.Schema
 	if req.OutputSchema != nil {
-		if err := checkSchema(req.OutputSchema); err != nil {
+		var err error
+		if schema, err = s.schemas.parse(req.OutputSchema); err != nil {
 			return nil, nil, &Error{Code: CodeUnsupportedSchema, Msg: fmt.Sprintf("start subagent on %q", provider), Err: err}
 		}
 	}
@@ -177,7 +179,7 @@ func (s *Service) resolve(ctx context.Context, provider string, req Request) (Pr
 			return nil, nil, errorf(CodeLimitReached, "limit reached: a subagent at delegation depth %d is beyond the deployment's bound of %d", depth, *s.cfg.MaxDepth)
 		}
 	}
-	return p, &ResolvedRequest{Request: detach(req), Descriptor: d}, nil
+	return p, &ResolvedRequest{Request: detach(req), Descriptor: d, Schema: schema}, nil
 }
 
 // missingCapability returns the name of the first feature that the request needs
@@ -194,19 +196,6 @@ func missingCapability(c Capabilities, req *Request) string {
 		return "persona"
 	}
 	return ""
-}
-
-// checkSchema refuses what is no JSON Schema of an object (seam REQ-03, REQ-04):
-// it is judged like a tool's parameters, which it becomes in a local child.
-func checkSchema(schema []byte) error {
-	_, err := tool.Compile(tool.Definition{
-		Name: "output", Parameters: schema,
-		Execute: func(context.Context, *tool.Call) (any, error) { return nil, nil },
-	})
-	if err != nil {
-		return fmt.Errorf("output schema: %w", err)
-	}
-	return nil
 }
 
 // detach copies what a caller could change after the call (seam REQ-14, SO-28).

@@ -20,6 +20,7 @@ import (
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/structured"
 	"github.com/offshoot-dev/offshoot/subagent/internal/compose"
 )
 
@@ -65,7 +66,8 @@ type Request struct {
 	Parent *agent.Agent
 	// Model overrides what the child inherits.
 	Model Model
-	// OutputSchema is an object-rooted JSON Schema of the wanted result.
+	// OutputSchema is the JSON Schema of the wanted result: an object, within the
+	// subset that package structured enforces.
 	OutputSchema []byte
 	// MaxDepth is an absolute cap: the child's depth must not exceed it.
 	MaxDepth *int64
@@ -81,6 +83,10 @@ type Request struct {
 type ResolvedRequest struct {
 	Request
 	Descriptor *session.DescriptorEvent
+	// Schema is OutputSchema, parsed; nil exactly if that is. A provider that
+	// advertises OutputSchema has the child answer in its form and validates the
+	// answer against it.
+	Schema *structured.Schema
 }
 
 // Provider is one transport for child agents. Implementations are trusted
@@ -128,7 +134,10 @@ type Run interface {
 type Result struct {
 	// Output is the final output (seam OUT); it is not nil and must not be modified.
 	Output []message.Block
-	// Structured is the captured value of a request with an OutputSchema, or nil.
+	// Structured is the answer to a request with an OutputSchema: compact JSON that
+	// satisfies it, or nil where none was captured. A completed result has it; beside
+	// another reason it is there only if it was captured before that happened, and is
+	// no success (seam SO-21). It must not be modified.
 	Structured []byte
 	StopReason StopReason
 	// Diagnostic is the provider's own word on a failure, at most 4,096 bytes; it is

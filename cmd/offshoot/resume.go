@@ -11,6 +11,7 @@ import (
 	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/session/projection"
+	"github.com/offshoot-dev/offshoot/structured"
 )
 
 type chunk = llm.Chunk
@@ -22,24 +23,28 @@ func newResumeCommand(a *app) *cobra.Command {
 		Short: "Go on with a stored session, also one that crashed",
 		Long: "Resume opens a root session, repairs what a crash left, and gives it the prompt. Without one it goes on with what\n" +
 			"is owed and queued, and says so when that is nothing. The model is that of the session's last request unless\n" +
-			"--model names another. SESSION may be the beginning of an id.\n\n" + delegateHelp + "\n\n" + jsonHelp,
+			"--model names another. SESSION may be the beginning of an id.\n\n" + delegateHelp + "\n\n" + schemaHelp + "\n" +
+			"It concerns what runs now: an earlier answer of the session is in its log.\n\n" + jsonHelp,
 		Args: arguments(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			schema, err := readSchema(cmd, f.schema)
+			if err != nil {
+				return err
+			}
 			prompt := ""
 			if len(args) == 2 {
-				var err error
 				if prompt, err = a.prompt(args[1:]); err != nil {
 					return err
 				}
 			}
-			return a.resume(cmd.Context(), cmd, &f, args[0], prompt)
+			return a.resume(cmd.Context(), cmd, &f, schema, args[0], prompt)
 		},
 	}
 	f.register(cmd)
 	return cmd
 }
 
-func (a *app) resume(ctx context.Context, cmd *cobra.Command, f *runFlags, name, prompt string) error {
+func (a *app) resume(ctx context.Context, cmd *cobra.Command, f *runFlags, schema *structured.Schema, name, prompt string) error {
 	if cmd.Flags().Changed("cwd") {
 		return usagef("flag --cwd: a session is resumed in its own folder")
 	}
@@ -57,13 +62,13 @@ func (a *app) resume(ctx context.Context, cmd *cobra.Command, f *runFlags, name,
 	if err != nil {
 		return err
 	}
-	r, err := a.newRunner(f, eff, choice)
+	r, err := a.newRunner(f, schema, eff, choice)
 	if err != nil {
 		return err
 	}
 	r.rootID = rec.Header.ID
 	return r.drive(ctx, func(ctx context.Context) (*agent.Handle, error) {
-		return r.h.ResumeRoot(ctx, rec.Header.ID, choice)
+		return r.h.ResumeRoot(ctx, rec.Header.ID, choice, r.answer.setup()...)
 	}, func(ctx context.Context, root *agent.Agent) (bool, error) {
 		if prompt == "" {
 			return root.Wake(), nil

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"github.com/offshoot-dev/offshoot/llm/scripted"
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/structured"
 	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/tool"
 )
@@ -35,6 +37,7 @@ type runFlags struct {
 	maxDepth   int
 	maxTokens  int
 	timeout    time.Duration
+	schema     string
 	json       bool
 	quiet      bool
 }
@@ -48,6 +51,7 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	fs.IntVar(&f.maxDepth, "max-depth", 0, "how deep agents may delegate; 0 forbids it")
 	fs.IntVar(&f.maxTokens, "max-tokens", 0, "the most tokens that one model call may produce")
 	fs.DurationVar(&f.timeout, "timeout", 0, "give up after this long, e.g. 90s; 0 is never")
+	fs.StringVar(&f.schema, "output-schema", "", "answer with JSON that satisfies the JSON Schema in `FILE`")
 	fs.BoolVar(&f.json, "json", false, "write one JSON object a line to stdout: events once they are stored, live chunks, the result last")
 	fs.BoolVar(&f.quiet, "quiet", false, "show no progress and no notes")
 }
@@ -79,7 +83,8 @@ func (f *runFlags) flags(cmd *cobra.Command) config.Flags {
 
 const jsonHelp = "With --json the last line is the result, also when the session could not go on. Its stopReason is completed,\n" +
 	"nothing (a resumed session owed nothing), refusal, aborted, error, or how else the turn ended. Live chunks that a\n" +
-	"slow reader left no room for are told by a line of type assistant.chunk.dropped with their count; events never are."
+	"slow reader left no room for are told by a line of type assistant.chunk.dropped with their count; events never are.\n" +
+	"An answer in the form of --output-schema is the result's member structured; look at the stopReason first."
 
 const delegateHelp = "With --delegate fork a subagent begins with the completed turns of the agent that delegates, and with nothing\n" +
 	"while that is in its first turn. Its requests begin as that agent's do, so a model's prompt cache serves both."
@@ -91,16 +96,20 @@ func newRunCommand(a *app) *cobra.Command {
 		Short: "Give an agent a task and watch it delegate",
 		Long: "Run starts a fresh agent in the working directory, gives it the prompt, and prints its last answer.\n" +
 			"A prompt of - is read from standard input. Everything is logged; see offshoot sessions.\n\n" +
-			delegateHelp + "\n\n" + jsonHelp + "\n\n" +
-			"Exit codes: 0 the turn completed; 1 it ended any other way; 2 a mistake in the call or the configuration;\n" +
-			"130 interrupted, 143 terminated.",
+			delegateHelp + "\n\n" + schemaHelp + "\n\n" + jsonHelp + "\n\n" +
+			"Exit codes: 0 the turn completed, with the answer that was asked for; 1 it ended any other way; 2 a mistake in the\n" +
+			"call or the configuration; 130 interrupted, 143 terminated.",
 		Args: cobra.MaximumNArgs(1), // an empty prompt is named by what reads it
 		RunE: func(cmd *cobra.Command, args []string) error {
+			schema, err := readSchema(cmd, f.schema)
+			if err != nil {
+				return err
+			}
 			prompt, err := a.prompt(args)
 			if err != nil {
 				return err
 			}
-			return a.run(cmd.Context(), cmd, &f, prompt)
+			return a.run(cmd.Context(), cmd, &f, schema, prompt)
 		},
 	}
 	f.register(cmd)
@@ -129,7 +138,7 @@ func (a *app) prompt(args []string) (string, error) {
 	return strings.ToValidUTF8(text, "\uFFFD"), nil
 }
 
-func (a *app) run(ctx context.Context, cmd *cobra.Command, f *runFlags, prompt string) error {
+func (a *app) run(ctx context.Context, cmd *cobra.Command, f *runFlags, schema *structured.Schema, prompt string) error {
 	eff, err := a.load(cmd, f.flags(cmd), "")
 	if err != nil {
 		return err
@@ -138,13 +147,13 @@ func (a *app) run(ctx context.Context, cmd *cobra.Command, f *runFlags, prompt s
 	if err != nil {
 		return err
 	}
-	r, err := a.newRunner(f, eff, choice)
+	r, err := a.newRunner(f, schema, eff, choice)
 	if err != nil {
 		return err
 	}
 	r.fallback = choice.Ref.Route == config.DemoRoute && choice.Source.Kind == config.FromDefault
 	return r.drive(ctx, func(ctx context.Context) (*agent.Handle, error) {
-		return r.h.NewRoot(ctx, eff.Cwd, choice)
+		return r.h.NewRoot(ctx, eff.Cwd, choice, r.answer.setup()...)
 	}, func(ctx context.Context, root *agent.Agent) (bool, error) {
 		return true, root.Accept(ctx, agent.UserText(prompt), session.NextTurn)
 	})
@@ -164,19 +173,24 @@ type runner struct {
 	out     *lineWriter
 	stop    *stopper
 	notes   *remarks
+	answer  *answer // nil: the answer is text
 
 	fallback bool       // the demo runs because nothing else was chosen
-	cut      bool       // the resumed session's last turn was cut by a crash
+	cut      string     // how a crash cut the resumed session's last turn
 	rootID   session.ID // "" until it is known
 	root     *agent.Agent
 }
 
 // newRunner returns a runner that has opened nothing yet; drive is to follow.
-func (a *app) newRunner(f *runFlags, eff *config.Effective, choice config.Choice) (*runner, error) {
+func (a *app) newRunner(f *runFlags, schema *structured.Schema, eff *config.Effective, choice config.Choice) (*runner, error) {
 	if f.timeout < 0 {
 		return nil, usagef("flag --timeout: %s is no time to wait", f.timeout)
 	}
 	r := &runner{app: a, flags: f, eff: eff, choice: choice, tally: &tally{}, notes: &remarks{}}
+	var err error
+	if r.answer, err = newAnswer(schema, choice); err != nil {
+		return nil, err
+	}
 	dumb := false
 	if term, ok := a.env("TERM"); ok {
 		dumb = term == "dumb"
@@ -225,7 +239,7 @@ func (r *runner) filter() func(string) string {
 	switch {
 	case !r.app.isTerminal(r.app.stdout):
 		return nil
-	case r.flags.json:
+	case r.flags.json || r.answer != nil:
 		return escapeInvisible
 	}
 	return legible
@@ -281,48 +295,6 @@ func (r *runner) unstarted(err error) error {
 	return errors.Join(end, err)
 }
 
-// novel returns what of an error has causes that told does not have: a store that
-// fails does so again when the run is closed, and is worth one line.
-func novel(err, told error) error {
-	if list, ok := err.(interface{ Unwrap() []error }); ok && joined(err.Error(), list.Unwrap()) {
-		var rest []error
-		for _, part := range list.Unwrap() {
-			if part = novel(part, errors.Join(told, errors.Join(rest...))); part != nil {
-				rest = append(rest, part)
-			}
-		}
-		return errors.Join(rest...)
-	}
-	known, causes := map[string]bool{}, map[string]bool{}
-	innermost(told, known)
-	innermost(err, causes)
-	for cause := range causes {
-		if !known[cause] {
-			return err
-		}
-	}
-	return nil
-}
-
-// innermost collects the texts of the causes that an error ends in.
-func innermost(err error, texts map[string]bool) {
-	switch e := err.(type) { //nolint:errorlint // each level is looked at
-	case nil:
-	case interface{ Unwrap() []error }:
-		for _, part := range e.Unwrap() {
-			innermost(part, texts)
-		}
-	case interface{ Unwrap() error }:
-		if inner := e.Unwrap(); inner != nil {
-			innermost(inner, texts)
-			return
-		}
-		texts[err.Error()] = true
-	default:
-		texts[err.Error()] = true
-	}
-}
-
 // errNothing says that a resumed session owes nothing.
 var errNothing = errors.New("nothing to do")
 
@@ -331,6 +303,7 @@ type ending struct {
 	stopReason string
 	signal     os.Signal
 	timedOut   bool
+	unanswered bool // it completed without the answer that was asked for
 	failure    string
 }
 
@@ -352,7 +325,7 @@ func (r *runner) settle(ctx context.Context, start func(context.Context, *agent.
 		return r.unstarted(err)
 	}
 	if !something {
-		r.cut = interrupted(r.root.Session())
+		r.cut = cutShort(r.root.Session())
 		return errNothing
 	}
 	idle := make(chan error, 1)
@@ -371,11 +344,16 @@ func (r *runner) settle(ctx context.Context, start func(context.Context, *agent.
 	}
 	var turn *session.TurnEnd
 	with(func() { turn = outcome.End() })
-	return r.judge(turn)
+	missing, err := r.answer.settle()
+	if err != nil {
+		return err
+	}
+	return r.judge(turn, missing)
 }
 
-// judge words how the root's last accounting turn ended; nil is no turn.
-func (r *runner) judge(turn *session.TurnEnd) *ending {
+// judge words how the root's last accounting turn ended; nil is no turn. missing says
+// why there is no answer in the form that was asked for.
+func (r *runner) judge(turn *session.TurnEnd, missing error) *ending {
 	end := &ending{}
 	end.signal, end.timedOut = r.stop.reasons()
 	end.stopReason = "error"
@@ -383,6 +361,10 @@ func (r *runner) judge(turn *session.TurnEnd) *ending {
 	case turn == nil:
 		end.failure = "the agent made no turn"
 	case turn.Kind == session.EndCompleted && end.signal == nil && !end.timedOut:
+		if missing != nil {
+			end.failure, end.unanswered = missing.Error(), true
+			return end
+		}
 		end.stopReason = "completed"
 		return end
 	case turn.Kind == session.EndBlocked:
@@ -456,12 +438,15 @@ func (r *runner) report(err, closeErr error) error {
 	switch {
 	case nothing:
 		stopReason, err = "nothing", nil
-		if !r.flags.quiet && closeErr == nil {
-			text := "offshoot: session %[1]s owes nothing and has nothing queued\n"
-			if r.cut {
-				text = "offshoot: session %[1]s owes nothing and has nothing queued; its last turn was interrupted: say how to go on, e.g. offshoot resume %[1]s \"go on\"\n"
-			}
-			_, err = fmt.Fprintf(r.app.stderr, text, r.rootID)
+		text := fmt.Sprintf("session %s owes nothing and has nothing queued%s", r.rootID, r.cut)
+		if r.cut != "" {
+			text += fmt.Sprintf(": say how to go on, e.g. offshoot resume %s \"go on\"", r.rootID)
+		}
+		switch {
+		case r.answer != nil:
+			err = errNoAnswer(text)
+		case !r.flags.quiet && closeErr == nil:
+			_, err = io.WriteString(r.app.stderr, "offshoot: "+text+"\n")
 		}
 	case errors.As(err, &end):
 		stopReason = end.stopReason
@@ -470,8 +455,16 @@ func (r *runner) report(err, closeErr error) error {
 	var last []byte
 	switch {
 	case r.flags.json && r.rootID != "":
-		last = resultLine(nil, &result{sessionID: r.rootID, stopReason: stopReason, text: text, model: r.model(), usage: usage})
+		last = resultLine(nil, &result{sessionID: r.rootID, stopReason: stopReason, text: text, structured: r.answer.structured(), model: r.model(), usage: usage})
 		last = append(last, '\n')
+	case r.answer != nil && stopReason == "completed":
+		last = append(slices.Clone(r.answer.value), '\n')
+	case r.answer != nil && !r.flags.json && text != "":
+		// Not what was asked for, and all there is.
+		if _, serr := io.WriteString(r.app.stderr, "offshoot: the agent said:\n"+r.answer.said(text, end != nil && end.unanswered)); serr != nil {
+			err = errors.Join(err, serr)
+		}
+	case r.answer != nil:
 	case !r.flags.json && end != nil && text != "":
 		last = []byte(strings.TrimRight(text, "\n") + "\n")
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -17,17 +18,20 @@ import (
 func TestJudge(t *testing.T) {
 	r := &runner{stop: newStopper(t.Context(), 0, t.Logf)}
 	defer r.stop.end()
+	missing := errors.New("it only talked")
 	for _, tt := range []struct {
 		turn                *session.TurnEnd
+		missing             error
 		stopReason, failure string
 	}{
-		{nil, "error", "the agent made no turn"},
-		{&session.TurnEnd{Kind: session.EndCompleted}, "completed", ""},
-		{&session.TurnEnd{Kind: session.EndRefusal}, "refusal", "the model declined the task"},
-		{&session.TurnEnd{Kind: session.EndBlocked}, "refusal", "the input was rejected before the model was asked"},
-		{&session.TurnEnd{Kind: session.EndAborted}, "aborted", "the turn ended as aborted"},
+		{nil, nil, "error", "the agent made no turn"},
+		{&session.TurnEnd{Kind: session.EndCompleted}, nil, "completed", ""},
+		{&session.TurnEnd{Kind: session.EndCompleted}, missing, "error", "it only talked"},
+		{&session.TurnEnd{Kind: session.EndRefusal}, missing, "refusal", "the model declined the task"},
+		{&session.TurnEnd{Kind: session.EndBlocked}, nil, "refusal", "the input was rejected before the model was asked"},
+		{&session.TurnEnd{Kind: session.EndAborted}, missing, "aborted", "the turn ended as aborted"},
 	} {
-		if end := r.judge(tt.turn); end.stopReason != tt.stopReason || end.failure != tt.failure {
+		if end := r.judge(tt.turn, tt.missing); end.stopReason != tt.stopReason || end.failure != tt.failure {
 			t.Errorf("%+v: %+v", tt.turn, end)
 		}
 	}

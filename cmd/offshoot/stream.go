@@ -84,6 +84,7 @@ type result struct {
 	sessionID  session.ID
 	stopReason string
 	text       string
+	structured []byte // the captured value of a run with a schema, or nil
 	model      string
 	usage      message.Usage
 }
@@ -93,6 +94,9 @@ func resultLine(buf []byte, r *result) []byte {
 	buf = jsonx.AppendStringField(buf, "sessionId", string(r.sessionID))
 	buf = jsonx.AppendStringField(buf, "stopReason", r.stopReason)
 	buf = jsonx.AppendStringField(buf, "text", r.text)
+	if r.structured != nil {
+		buf = jsonx.AppendRawField(buf, "structured", r.structured)
+	}
 	buf = jsonx.AppendStringField(buf, "model", r.model)
 	return append(appendUsage(jsonx.AppendKey(buf, "usage"), r.usage), '}')
 }

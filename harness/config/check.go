@@ -11,7 +11,16 @@ func check(m settings, kinds []string, f *faults) {
 	checkRoutes(m, f)
 	checkModels(m, f)
 	checkProviders(m, kinds, f)
+	checkRoot(m, f)
 	checkStore(m, f)
+}
+
+// checkRoot: the form of the root's answer is a matter of the call, not of the
+// configuration, where whoever reads the answer would not expect it.
+func checkRoot(m settings, f *faults) {
+	if s, ok := m["agents."+DefaultAgent+".outputSchema"]; ok {
+		f.at(s.source, s.key, "the root's own answer takes its form from the flag --output-schema")
+	}
 }
 
 func checkRoutes(m settings, f *faults) {

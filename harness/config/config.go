@@ -106,6 +106,8 @@ type Agent struct {
 	Tools       *Filter
 	Model       *ModelRef
 	MaxTokens   *int // per model call, at least 1
+	// OutputSchema is the form of this agent's answers, as compact JSON; nil is text.
+	OutputSchema []byte
 }
 
 // Provider binds one provider of children to one delegation tool (seam TOOL-01, TOOL-40).
@@ -119,6 +121,8 @@ type Provider struct {
 	Model       *ModelRef
 	MaxTokens   *int // per model call, at least 1
 	MaxDepth    Depth
+	// OutputSchema is the form of the children's answers, as compact JSON; nil is text.
+	OutputSchema []byte
 }
 
 // Delegation returns a provider with what it does not say itself. A fork goes on from the conversation that it was

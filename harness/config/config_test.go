@@ -135,11 +135,12 @@ tools: {shell: {enabled: false, timeout: 90s, maxOutputBytes: 1000}, files: {ena
 permissions: {mode: read-only}
 agents:
   default: {persona: ""}
-  reviewer: {description: reads, persona: You review., tools: {allow: []}, model: ollama, maxTokens: 900}
+  reviewer: {description: reads, persona: You review., tools: {allow: []}, model: ollama, maxTokens: 900,
+    outputSchema: {type: object, description: 'x: "y"', properties: {n: {type: number, enum: [1, -2.50, null, true, "1"]}, "yes": {type: array, items: {}}}, required: [n]}}
   plain:
 providers:
   spawn: {provider: spawn, maxDepth: provider-managed}
-  deep: {provider: spawn, toolName: deep, description: d, persona: "", toolFilter: {deny: [write]}, model: "ollama:a:b", maxTokens: 1, maxDepth: 0}
+  deep: {provider: spawn, toolName: deep, description: d, persona: "", toolFilter: {deny: [write]}, model: "ollama:a:b", maxTokens: 1, maxDepth: 0, outputSchema: {type: object}}
 mcp: {}
 limits: {maxDepth: 0, maxChildren: 1, maxLive: 2, maxParallelTools: 3, maxToolResultBytes: 1024, maxSpillBytes: 2000, maxTurnSteps: 5}
 store: {driver: sqlite, path: data/s.db, synchronous: normal}
@@ -166,13 +167,14 @@ recovery: {onStart: none}
 		},
 		Permissions: config.Permissions{Mode: config.PermissionReadOnly},
 		Agents: map[string]config.Agent{
-			"default":  {Name: "default", Persona: new(string)},
-			"plain":    {Name: "plain"},
-			"reviewer": {Name: "reviewer", Description: ptr("reads"), Persona: ptr("You review."), Tools: &config.Filter{Allow: []string{}}, Model: ref("ollama", ""), MaxTokens: ptr(900)},
+			"default": {Name: "default", Persona: new(string)},
+			"plain":   {Name: "plain"},
+			"reviewer": {Name: "reviewer", Description: ptr("reads"), Persona: ptr("You review."), Tools: &config.Filter{Allow: []string{}}, Model: ref("ollama", ""), MaxTokens: ptr(900),
+				OutputSchema: []byte(`{"type":"object","description":"x: \"y\"","properties":{"n":{"type":"number","enum":[1,-2.50,null,true,"1"]},"yes":{"type":"array","items":{}}},"required":["n"]}`)},
 		},
 		Providers: map[string]config.Provider{
 			"spawn": {Name: "spawn", Provider: "spawn", ToolName: "subagent", MaxDepth: config.Depth{Managed: true}},
-			"deep":  {Name: "deep", Provider: "spawn", ToolName: "deep", Description: ptr("d"), Persona: new(string), ToolFilter: &config.Filter{Deny: []string{"write"}}, Model: ref("ollama", "a:b"), MaxTokens: ptr(1)},
+			"deep":  {Name: "deep", Provider: "spawn", ToolName: "deep", Description: ptr("d"), Persona: new(string), ToolFilter: &config.Filter{Deny: []string{"write"}}, Model: ref("ollama", "a:b"), MaxTokens: ptr(1), OutputSchema: []byte(`{"type":"object"}`)},
 		},
 		Limits:   config.Limits{MaxChildren: 1, MaxLive: 2, MaxParallelTools: 3, MaxToolResultBytes: 1024, MaxSpillBytes: 2000, MaxTurnSteps: 5},
 		Store:    config.Store{Driver: "sqlite", Path: filepath.Join(p.home, "data", "s.db"), Synchronous: "normal"},

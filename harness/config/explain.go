@@ -102,6 +102,8 @@ func plain(v any) any {
 		return v.String()
 	case time.Duration:
 		return shortDuration(v)
+	case jsonText:
+		return json.RawMessage(v)
 	case Depth:
 		if v.Managed {
 			return ProviderManaged

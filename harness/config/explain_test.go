@@ -60,6 +60,7 @@ providers:
     provider: spawn
     maxDepth: 2
     toolFilter: {allow: []}
+    outputSchema: {type: object, properties: {n: {type: integer}}}
 `)
 	p.env["OPENAI_API_KEY"] = "hunter2"
 	p.env["OWN_KEY"] = "hunter2"

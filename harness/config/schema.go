@@ -110,6 +110,7 @@ func agentRules() []rule {
 		row("tools.deny", toolList, free, func(a *Agent, v any) { deny(&a.Tools, v) }),
 		row("model", text(parseModel), free, func(a *Agent, v any) { a.Model = ptr(v.(ModelRef)) }),
 		row("maxTokens", number(wholeNumber(1)), narrow, func(a *Agent, v any) { a.MaxTokens = ptr(v.(int)) }),
+		row("outputSchema", outputSchema, free, func(a *Agent, v any) { a.OutputSchema = []byte(v.(jsonText)) }),
 	}
 }
 
@@ -133,6 +134,7 @@ func providerRules() []rule {
 		row("toolFilter.deny", toolList, free, func(p *Provider, v any) { deny(&p.ToolFilter, v) }),
 		row("model", text(parseModel), free, func(p *Provider, v any) { p.Model = ptr(v.(ModelRef)) }),
 		row("maxTokens", number(wholeNumber(1)), narrow, func(p *Provider, v any) { p.MaxTokens = ptr(v.(int)) }),
+		row("outputSchema", outputSchema, free, func(p *Provider, v any) { p.OutputSchema = []byte(v.(jsonText)) }),
 		row("maxDepth", depth, narrow, func(p *Provider, v any) { p.MaxDepth = v.(Depth) }),
 	}
 }

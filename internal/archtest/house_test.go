@@ -9,7 +9,7 @@ func house() policy {
 			{name: "1", packages: []string{"session", "session/projection"}},
 			{name: "2", packages: []string{"llm", "tool", "prompt"}},
 			{name: "3", packages: []string{"agent"}},
-			{name: "4", packages: []string{"job", "compact", "subagent/internal/owners", "subagent/internal/compose"}},
+			{name: "4", packages: []string{"job", "compact", "structured", "subagent/internal/owners", "subagent/internal/compose"}},
 			{name: "5", packages: []string{"subagent"}},
 			{name: "6", adapters: true, packages: []string{
 				"subagent/internal/inproc", "subagent/internal/remote",
@@ -66,7 +66,7 @@ func house() policy {
 			{module: "go.uber.org/goleak", testOnly: true},
 			{module: "pgregory.net/rapid", testOnly: true},
 		},
-		documented: []string{"session", "agent", "subagent", "llm", "tool", "prompt"},
+		documented: []string{"session", "agent", "structured", "subagent", "llm", "tool", "prompt"},
 		// Files that may begin a context of their own: file, reason.
 		background: []row{},
 		// Files that may panic, beside panic(http.ErrAbortHandler): file, reason.

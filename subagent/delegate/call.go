@@ -52,7 +52,7 @@ func (m *mount) execute(ctx context.Context, call *tool.Call) (any, error) {
 	}
 	run, err := m.svc.Start(ctx, m.cfg.Provider, subagent.Request{
 		Label: &a.description, Prompt: []message.Block{message.Text(a.prompt)}, Parent: parent,
-		Model: m.cfg.Model, ToolFilter: m.cfg.ToolFilter, Persona: m.cfg.Persona, MaxDepth: m.cfg.MaxDepth,
+		Model: m.cfg.Model, ToolFilter: m.cfg.ToolFilter, Persona: m.cfg.Persona, MaxDepth: m.cfg.MaxDepth, OutputSchema: m.cfg.OutputSchema,
 	})
 	if err != nil {
 		return nil, startError(err)
@@ -63,6 +63,10 @@ func (m *mount) execute(ctx context.Context, call *tool.Call) (any, error) {
 	if err != nil && ctx.Err() != nil {
 		// The wait may have ended rather than the run: closing it gave it its result.
 		res, err = run.Wait(detached)
+	}
+	if m.cfg.OutputSchema != nil && res.StopReason == subagent.StopCompleted && res.Structured == nil {
+		// The provider broke its word; no text passes for the JSON that was asked for.
+		res.StopReason, res.Diagnostic = subagent.StopError, "there is no output in the form that was asked for"
 	}
 	call.SetMeta(meta(run, res))
 	return finish(res, err, closeErr)
@@ -88,12 +92,16 @@ func startError(err error) error {
 // finish maps how a run ended to the tool's result (seam TOOL-13…19). A failure of
 // the result and a failure of the release are both told, and either makes the call
 // fail. The order is fixed: what happened, the provider's word on it, the failed
-// release, and last what there is of an answer.
+// release, and last what there is of an answer. A captured value is the answer, and
+// what the child said beside it is not told; without success it is told as what it is.
 func finish(res subagent.Result, waitErr, closeErr error) (any, error) {
 	out := message.JoinText(res.Output)
 	blank := strings.TrimSpace(out) == ""
 	if waitErr == nil && closeErr == nil && res.StopReason == subagent.StopCompleted {
-		if blank {
+		switch {
+		case res.Structured != nil:
+			return string(res.Structured), nil
+		case blank:
 			return "The subagent finished without saying anything.", nil
 		}
 		return out, nil
@@ -120,6 +128,9 @@ func finish(res subagent.Result, waitErr, closeErr error) (any, error) {
 	}
 	if !blank {
 		lines = append(lines, heading, out)
+	}
+	if res.Structured != nil {
+		lines = append(lines, "Output that it had handed in by then:", string(res.Structured))
 	}
 	return nil, &tool.Error{Code: code, Err: errors.Join(waitErr, closeErr), Msg: strings.Join(lines, "\n")}
 }

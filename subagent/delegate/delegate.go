@@ -4,6 +4,7 @@
 package delegate
 
 import (
+	"bytes"
 	"embed"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/offshoot-dev/offshoot/internal/jsonx"
 	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/structured"
 	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/tool"
 )
@@ -41,6 +43,10 @@ type Config struct {
 	Model       subagent.Model
 	Persona     *subagent.Persona
 	ToolFilter  *session.ToolFilter
+	// OutputSchema, if set, is the form of this subagent's answer: the tool's text
+	// tells it, and its result is the JSON value instead of what the child says. It is
+	// within the subset that package structured enforces.
+	OutputSchema []byte
 	// MaxDepth is the absolute cap; nil is DefaultMaxDepth. 0 leaves the tool
 	// visible and refuses every start.
 	MaxDepth *int64
@@ -102,6 +108,7 @@ func (c Config) clone() Config {
 	if f := c.ToolFilter; f != nil {
 		c.ToolFilter = &session.ToolFilter{Allow: slices.Clone(f.Allow), Deny: slices.Clone(f.Deny)}
 	}
+	c.OutputSchema = bytes.Clone(c.OutputSchema)
 	if !c.ProviderManaged || c.MaxDepth != nil {
 		depth := DefaultMaxDepth
 		if c.MaxDepth != nil {
@@ -126,6 +133,11 @@ func (c *Config) check() error {
 	}
 	if f := c.ToolFilter; f != nil && f.Allow == nil && f.Deny == nil {
 		return errors.New("the tool filter has neither allow nor deny")
+	}
+	if c.OutputSchema != nil {
+		if _, err := structured.Parse(c.OutputSchema); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -201,6 +213,8 @@ func (m *mount) compile(p subagent.Provider) (*tool.Compiled, error) {
 		return nil, fmt.Errorf("provider %q does not support toolFilter", m.cfg.Provider)
 	case m.cfg.Persona != nil && !caps.Persona:
 		return nil, fmt.Errorf("provider %q does not support persona", m.cfg.Provider)
+	case m.cfg.OutputSchema != nil && !caps.OutputSchema:
+		return nil, fmt.Errorf("provider %q does not support outputSchema", m.cfg.Provider)
 	}
 	def, err := m.definition(p)
 	if err != nil {
@@ -220,6 +234,9 @@ func (m *mount) definition(p subagent.Provider) (tool.Definition, error) {
 	if p.InheritsParentContext() {
 		names[1] = "inherits.md"
 	}
+	if m.cfg.OutputSchema != nil {
+		names = append(names, "schema.md")
+	}
 	var parts []string
 	if m.cfg.Description != "" {
 		parts = append(parts, m.cfg.Description)
@@ -230,6 +247,9 @@ func (m *mount) definition(p subagent.Provider) (tool.Definition, error) {
 			return tool.Definition{}, err
 		}
 		parts = append(parts, strings.TrimSpace(string(data)))
+	}
+	if m.cfg.OutputSchema != nil {
+		parts = append(parts, string(jsonx.AppendRaw(nil, m.cfg.OutputSchema)))
 	}
 	return tool.Definition{
 		Name:        m.cfg.ToolName,

@@ -52,11 +52,10 @@ func forked(t *testing.T, s *subagenttest.System, parent *agent.Agent, prompt st
 	return subagenttest.Await(t, run), child.Session()
 }
 
-// REG-22, CAP-09, CAP-12: the names that it registers under, and what it can do;
-// structured output is not built yet.
+// REG-22, CAP-09, CAP-12: the names that it registers under, and that it can do all of it.
 func TestCapabilities(t *testing.T) {
 	p := fork.New("")
-	if got, want := p.Capabilities(), (subagent.Capabilities{DepthLimit: true, ToolFilter: true, Persona: true}); got != want {
+	if got, want := p.Capabilities(), (subagent.Capabilities{OutputSchema: true, DepthLimit: true, ToolFilter: true, Persona: true}); got != want {
 		t.Errorf("capabilities = %+v, want %+v", got, want)
 	}
 	if !p.InheritsParentContext() {

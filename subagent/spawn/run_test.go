@@ -248,7 +248,7 @@ func TestCancelRaces(t *testing.T) {
 func TestRUN16CancelledAtTheEnd(t *testing.T) {
 	in(t, subagenttest.Options{}, func(t *testing.T, s *subagenttest.System) {
 		ctx, cancel := context.WithCancel(t.Context())
-		s.Agents.AddHooks(agent.Hooks{TurnStopping: func(ctx context.Context, a *agent.Agent) {
+		s.Agents.AddHooks(agent.Hooks{TurnStopping: func(ctx context.Context, a *agent.Agent, _ session.EndKind) {
 			cancel()
 			<-ctx.Done() // the cancel has reached the child
 		}})

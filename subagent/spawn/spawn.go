@@ -29,7 +29,7 @@ func (p *Provider) Name() string { return p.name }
 
 // Capabilities implements subagent.Provider.
 func (p *Provider) Capabilities() subagent.Capabilities {
-	return subagent.Capabilities{DepthLimit: true, ToolFilter: true, Persona: true}
+	return subagent.Capabilities{OutputSchema: true, DepthLimit: true, ToolFilter: true, Persona: true}
 }
 
 // InheritsParentContext implements subagent.Provider: a spawned child does not

@@ -44,10 +44,10 @@ func say(text string) scripted.Step { return scripted.Step{scripted.SayLiteral(t
 
 func ptr[T any](v T) *T { return &v }
 
-// CAP-09, CAP-12: what spawn can do now; structured output is not built yet.
+// CAP-09, CAP-12: spawn can do all of it.
 func TestCapabilities(t *testing.T) {
 	p := spawn.New("")
-	if got, want := p.Capabilities(), (subagent.Capabilities{DepthLimit: true, ToolFilter: true, Persona: true}); got != want {
+	if got, want := p.Capabilities(), (subagent.Capabilities{OutputSchema: true, DepthLimit: true, ToolFilter: true, Persona: true}); got != want {
 		t.Errorf("capabilities = %+v, want %+v", got, want)
 	}
 	if p.InheritsParentContext() {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/llm/scripted"
+	"github.com/offshoot-dev/offshoot/structured"
 	"github.com/offshoot-dev/offshoot/subagent"
 )
 
@@ -15,7 +16,19 @@ import (
 func Local(t testing.TB, s *System, p subagent.Provider) Subject {
 	return Subject{
 		Provider: p, Local: true, PartialText: true,
-		Script: func(prompt string, c Child) { s.Answer(prompt, c.step(t)) },
+		Script: func(prompt string, c Child) {
+			step := c.step(t)
+			if c.Structured == "" {
+				s.Answer(prompt, step, step)
+				return
+			}
+			// Where an answer was refused it says its text alone, again and again.
+			rest := scripted.Step{scripted.Empty()}
+			if c.Text != "" {
+				rest = scripted.Step{scripted.SayLiteral(c.Text)}
+			}
+			s.Answer(prompt, step, rest)
+		},
 		Active: func() int {
 			n := 0
 			for _, a := range s.Agents.List() {
@@ -34,6 +47,9 @@ func (c Child) step(t testing.TB) scripted.Step {
 	var step scripted.Step
 	if c.Text != "" {
 		step = append(step, scripted.SayLiteral(c.Text))
+	}
+	if c.Structured != "" {
+		step = append(step, scripted.CallLiteral(structured.ToolName, c.Structured))
 	}
 	if c.Hold != nil {
 		step = append(step, hold(c.Hold, c.Deaf))

@@ -16,6 +16,9 @@ import (
 type Child struct {
 	// Text is what it says; "" is nothing.
 	Text string
+	// Structured is what it tries once to hand in as its answer, where one in the form
+	// of a schema is asked for; "" is nothing.
+	Structured string
 	// Hold, if set, keeps it at work after it said Text, until Hold is closed or it
 	// is cancelled.
 	Hold <-chan struct{}

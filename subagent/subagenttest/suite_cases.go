@@ -40,6 +40,7 @@ func cases() []testCase {
 		{"REQ-05 the request is not changed", requestKept},
 		{"DEP-06 the depth cap is honoured", depthCap},
 		{"COMP-12 COMP-13 the tool filter is honoured", toolFilter},
+		{"SO-01 RUN-12 the output schema is honoured", outputSchema},
 		{"OUT-06 FORK-07 a child that says nothing", noText},
 		{"RUN-06 the child's model panics", modelPanics},
 		{"RUN-09 CAN-03 a child that ignores its cancel for 2 s", cancelIgnored},

@@ -35,6 +35,14 @@ func remote(caps subagent.Capabilities) subagenttest.Factory {
 			if c.Panic {
 				play.Panic = "out of order"
 			}
+			// It stands for a child whose provider has looked at what it hands in.
+			switch {
+			case req.Schema == nil:
+			case strings.Contains(c.Structured, `"n":"`) || c.Structured == "":
+				play.Result.StopReason = subagent.StopError
+			default:
+				play.Result.Structured = []byte(c.Structured)
+			}
 			return play
 		}}
 		return subagenttest.Subject{

@@ -4,11 +4,13 @@ package inproc
 
 import (
 	"context"
+	"errors"
 	"unicode/utf8"
 
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/structured"
 	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/subagent/internal/compose"
 )
@@ -19,6 +21,9 @@ import (
 func Start(ctx context.Context, req *subagent.ResolvedRequest, seed *session.Seed) (subagent.Run, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
+	}
+	if req.Schema == nil && req.OutputSchema != nil {
+		return nil, errors.New("the request's output schema was not parsed: children are started through the service")
 	}
 	parent := req.Parent
 	depth, err := compose.ChildDepth(parent, req.MaxDepth)
@@ -40,6 +45,14 @@ func Start(ctx context.Context, req *subagent.ResolvedRequest, seed *session.See
 		Setup: func(ctx context.Context, a *agent.Agent) error {
 			if err := child.Setup(ctx, a); err != nil {
 				return err
+			}
+			if req.Schema != nil {
+				// Behind the filter, which does not reach the child's own tools (seam SO-26).
+				answer, err := structured.Attach(a, req.Schema)
+				if err != nil {
+					return err
+				}
+				r.answer = answer
 			}
 			r.with, _ = a.Session().Watch(&r.outcome)
 			a.AddHooks(agent.Hooks{TurnOpen: describe(req.Descriptor), Failed: r.failed})

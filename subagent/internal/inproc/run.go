@@ -9,6 +9,7 @@ import (
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/structured"
 	"github.com/offshoot-dev/offshoot/subagent"
 )
 
@@ -18,15 +19,16 @@ type run struct {
 	agent   *agent.Agent
 	outcome session.Outcome // guarded by the child's log: see with
 	with    func(func())
+	answer  *structured.Output // nil unless the request has a schema
 
 	mu        sync.Mutex  // guards following; no call leaves with it held
 	stop      func() bool // ends the following of Start's ctx
 	submitted bool        // the prompt was handed over, or never will be
 	cancelled bool
+	isSettled bool
 	failure   error // why a turn failed, for one that left no record
 	result    subagent.Result
 	err       error
-	isSettled bool
 	closing   chan struct{} // made by the first Close, closed when it is complete
 	closeErr  error
 
@@ -77,13 +79,14 @@ func (r *run) submit(m message.Message) {
 }
 
 // cancel ends the child's remaining work. Where none is left the result stands as
-// it is, whether somebody has looked at it or not (seam RUN-16).
+// it is, whether somebody has looked at it or not (seam RUN-16), but for a missing
+// answer, which the cancel then accounts for (seam SO-20).
 func (r *run) cancel() {
 	r.mu.Lock()
 	submitted := r.submitted
 	r.mu.Unlock()
 	if submitted && r.agent.Quiescent() {
-		r.settle()
+		r.settle(true)
 		return
 	}
 	r.mu.Lock()
@@ -124,7 +127,7 @@ func (r *run) Wait(ctx context.Context) (subagent.Result, error) {
 		if err := r.agent.WhenIdle(ctx); err != nil {
 			return subagent.Result{}, err
 		}
-		r.settle()
+		r.settle(false)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,8 +135,8 @@ func (r *run) Wait(ctx context.Context) (subagent.Result, error) {
 }
 
 // settle fixes the result from the child's own suffix of the log (seam DRV-11…13,
-// OUT). The child is idle.
-func (r *run) settle() {
+// OUT). The child is idle; late says that a cancel found it so.
+func (r *run) settle(late bool) {
 	select {
 	case <-r.settled:
 		return
@@ -160,15 +163,26 @@ func (r *run) settle() {
 	log := r.agent.Session()
 	_, open, _ := log.LastTurn()
 	unrun := end == nil && !open && (seen.dropped || len(log.Inbox(session.NextTurn)) > 0)
+	res := subagent.Result{Output: output, StopReason: reason(end)}
+	var missing error
+	var instead []message.Block
+	if r.answer != nil {
+		// The value stands beside whatever the reason is (seam SO-21). Where it is the
+		// only thing that lacks, all that was said instead is attached (seam SO-18).
+		res.Structured, missing, instead = r.answer.Value(), r.answer.Missing(), r.answer.Instead(output)
+	}
 	r.mu.Lock()
 	if r.isSettled {
 		r.mu.Unlock()
 		return
 	}
 	r.isSettled = true
-	res := subagent.Result{Output: output, StopReason: reason(end)}
 	switch {
+	case res.StopReason == subagent.StopCompleted && missing == nil:
+	case res.StopReason == subagent.StopCompleted && (r.cancelled || late):
+		res.StopReason = subagent.StopAborted
 	case res.StopReason == subagent.StopCompleted:
+		res.StopReason, res.Diagnostic, res.Output = subagent.StopError, Diagnostic(missing.Error()), instead
 	case r.cancelled || unrun && r.failure == nil:
 		res.StopReason = subagent.StopAborted
 	case res.StopReason == subagent.StopError:
@@ -236,6 +250,6 @@ func (r *run) Close(ctx context.Context) error {
 func (r *run) release(ctx context.Context) {
 	defer close(r.closing)
 	err := r.agent.WhenIdle(ctx)
-	r.settle()
+	r.settle(false)
 	r.closeErr = errors.Join(err, r.handle.Dispose(ctx))
 }
