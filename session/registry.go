@@ -134,22 +134,31 @@ func (r *Registry) Prepare(ctx context.Context, n New) (*Session, error) {
 	if err := r.reserve(id); err != nil {
 		return nil, err
 	}
-	s, err := r.build(n, id)
-	if err == nil && r.cfg.Store != nil && n.ID != "" {
+	s, err := r.fresh(ctx, n, id)
+	if err != nil {
+		r.release(id)
+		return nil, err
+	}
+	return s, nil
+}
+
+// fresh builds a session whose id was reserved. The store is asked before there is a
+// session that could store itself: it may take longer than the write-behind window.
+func (r *Registry) fresh(ctx context.Context, n New, id ID) (*Session, error) {
+	if r.cfg.Store != nil && n.ID != "" {
 		var stored bool
-		err = contain("store", func() (err error) {
+		err := contain("store", func() (err error) {
 			stored, err = r.cfg.Store.Exists(ctx, id)
 			return err
 		})
 		if err == nil && stored {
 			err = fmt.Errorf("session %s: %w", id, ErrExists)
 		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	if err != nil {
-		r.release(id)
-		return nil, err
-	}
-	return s, nil
+	return r.build(n, id)
 }
 
 func (r *Registry) build(n New, id ID) (*Session, error) {
@@ -225,8 +234,12 @@ func (r *Registry) open(ctx context.Context, id ID) (_ *Session, err error) {
 		return nil, fmt.Errorf("open: %w", err)
 	}
 	opened := false
+	var s *Session
 	defer func() {
 		if !opened { // after a panic of the store too
+			if s != nil {
+				s.abandon()
+			}
 			err = errors.Join(err, contain("store", func() error { return w.Close(context.WithoutCancel(ctx)) }))
 		}
 	}()
@@ -234,8 +247,7 @@ func (r *Registry) open(ctx context.Context, id ID) (_ *Session, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
-	s, err := r.rebuild(rec, events, false)
-	if err != nil {
+	if s, err = r.rebuild(rec, events, false); err != nil {
 		return nil, err
 	}
 	s.writer, s.durable = w, s.g.head
@@ -333,18 +345,23 @@ func (r *Registry) release(id ID) {
 // Abandon gives up a prepared session that was not entered. What a store holds
 // of it stays as it is.
 func (r *Registry) Abandon(ctx context.Context, s *Session) error {
-	s.mu.Lock()
-	s.closed = true
-	s.disarmLocked()
-	s.broadcast()
-	s.idleLocked()
-	w := s.writer
-	s.mu.Unlock()
+	w := s.abandon()
 	defer r.release(s.header.ID)
 	if w == nil {
 		return nil
 	}
 	return contain("store", func() error { return w.Close(context.WithoutCancel(ctx)) })
+}
+
+// abandon ends the log without storing what is pending, and returns its writer.
+func (s *Session) abandon() Writer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.disarmLocked()
+	s.broadcast()
+	s.idleLocked()
+	return s.writer
 }
 
 // Enter makes a prepared session live. It returns the function that ends it:
