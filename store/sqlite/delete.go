@@ -51,6 +51,9 @@ func (op *deleteOp) run(t *tx) (refusal, failure error) {
 			return nil, err
 		}
 	}
+	if t.holder(num) != nil {
+		t.hold(num, nil) // its writer was closed, and could not give it up
+	}
 	return nil, nil
 }
 
@@ -62,7 +65,7 @@ func (op *deleteOp) inUse(t *tx, root string) (refusal, failure error) {
 	err := t.rows(func(scan func(...any) error) error {
 		var num int64
 		err := scan(&num)
-		held = held || t.holder(num) != nil
+		held = held || t.user(num) != nil
 		return err
 	}, sqlOwnInTree, t.s.owner.ID, root)
 	if err != nil {

@@ -65,7 +65,9 @@ func (t *tx) renew() error {
 	return t.verifyHeld()
 }
 
-// verifyHeld finds the sessions that were taken while this process was paused.
+// verifyHeld finds the sessions that were taken while this process was paused, and
+// gives up those that bear its name although nobody here works on them: what a
+// failed Close left, or a Create or Open whose outcome was unknown.
 func (t *tx) verifyHeld() error {
 	epochs := make(map[int64]int64, len(t.s.held))
 	err := t.rows(func(scan func(...any) error) error {
@@ -77,6 +79,15 @@ func (t *tx) verifyHeld() error {
 	for num, w := range t.s.held {
 		if epoch, ok := epochs[num]; !ok || epoch != w.epoch {
 			t.fenced = append(t.fenced, w)
+		}
+	}
+	for num, epoch := range epochs {
+		if err != nil {
+			return err
+		}
+		if t.user(num) == nil {
+			_, err = t.exec(sqlRelease, num, t.s.owner.ID, epoch)
+			t.hold(num, nil)
 		}
 	}
 	return err
@@ -149,6 +160,27 @@ func (t *tx) claimTree(id, root session.ID) (refusal, failure error) {
 type renewOp struct{}
 
 func (renewOp) run(*tx) (refusal, failure error) { return nil, nil }
+
+// settle makes sure that what readers see is what a crash would leave. A commit that
+// failed at its sync may lie in the write-ahead log as a whole: no reader counts it,
+// but the recovery after a crash would. The next commit that succeeds overwrites it;
+// if there is none, the outcome stays unknown, and the error says why.
+func (s *Store) settle(ctx context.Context) error {
+	if !s.doubt.Load() {
+		return nil
+	}
+	return s.submit(ctx, "settle a failed write", &request{op: beatOp{}, durable: true})
+}
+
+// beatOp stores a heartbeat, due or not: the least that a transaction can write.
+type beatOp struct{}
+
+func (beatOp) run(t *tx) (refusal, failure error) {
+	if t.beat {
+		return nil, nil // this transaction has one already
+	}
+	return nil, t.renew()
+}
 
 // check implements Writer.Check above the queue.
 func (s *Store) check(ctx context.Context, w *Writer) error {

@@ -103,6 +103,8 @@ type Store struct {
 	worker   sync.WaitGroup
 
 	lastBeat atomic.Pointer[time.Time]
+	// doubt: a commit failed, and none has succeeded since. See settle.
+	doubt    atomic.Bool
 	commits  atomic.Int64
 	requests atomic.Int64
 	unsynced atomic.Int64
