@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/offshoot-dev/offshoot/internal/jsonx"
 )
 
 // Config configures a Registry. The zero value is a live-only registry.
@@ -89,7 +91,9 @@ func NewRegistry(ctx context.Context, cfg Config) (*Registry, error) {
 	}, nil
 }
 
-func (r *Registry) nowMS() int64 { return r.cfg.Now().UnixMilli() }
+// nowMS is the time for the log, within the numbers that a log can hold: a clock that
+// was never set must not make a log that nobody can read.
+func (r *Registry) nowMS() int64 { return min(max(r.cfg.Now().UnixMilli(), 0), jsonx.MaxSafe) }
 
 // Store returns the registry's store, or nil.
 func (r *Registry) Store() Store { return r.cfg.Store }

@@ -80,7 +80,7 @@ func (op *deleteOp) inUse(t *tx, root string) (refusal, failure error) {
 	}
 	for _, o := range owners {
 		if t.s.alive(o, t.now) {
-			return fmt.Errorf("delete session %s: %w (%s)", op.id, session.ErrInUse, o), nil
+			return fmt.Errorf("delete session %s: %w (%s)", op.id, session.ErrInUse, o.Owner), nil
 		}
 	}
 	return nil, nil

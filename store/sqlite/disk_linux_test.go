@@ -129,9 +129,13 @@ func TestLiveness(t *testing.T) {
 		{"no such process", `pid=1073741823`, true},
 		{"elsewhere, fresh", `host='other', pid=1073741823`, false},
 		{"elsewhere, old", `host='other', heartbeat=heartbeat-16000`, true},
-		{"here, old", `heartbeat=heartbeat-16000`, true},
-		{"here, not old enough", `heartbeat=heartbeat-9000`, false},
-		{"the clock went back", `heartbeat=heartbeat+60000`, true},
+		{"here, old", `uptime=uptime-16000`, true},
+		{"here, not old enough", `uptime=uptime-9000`, false},
+		{"here, the clock went forward", `heartbeat=heartbeat-7200000`, false},
+		{"here, the clock went back", `heartbeat=heartbeat+7200000`, false},
+		{"here, of an older build, old", `uptime=0, heartbeat=heartbeat-16000`, true},
+		{"here, of an older build, not old enough", `uptime=0, heartbeat=heartbeat-9000`, false},
+		{"elsewhere, the clock went back", `host='other', heartbeat=heartbeat+60000`, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := newPath(t)

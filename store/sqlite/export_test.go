@@ -8,6 +8,12 @@ func (s *Store) Age(d time.Duration) {
 	s.lastBeat.Store(&t)
 }
 
+// WithUptime returns the options with a clock of the host that a test moves.
+func (o Options) WithUptime(fn func() time.Duration) Options {
+	o.uptime = fn
+	return o
+}
+
 // Synchronous reads the setting in force on the write connection. Only a store
 // that is at rest may be asked.
 func (s *Store) Synchronous() (n int, err error) {

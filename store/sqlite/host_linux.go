@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // hostID names the boot of this machine and the PID namespace: only within both
@@ -35,6 +38,16 @@ func processStart() string {
 		return ""
 	}
 	return started
+}
+
+// hostUptime is the time since the boot, that which the machine slept included.
+// Nobody can set it, and all processes of a host share it. 0 is not known.
+func hostUptime() time.Duration {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
+		return 0
+	}
+	return time.Duration(ts.Nano())
 }
 
 // gone reports whether a process of this host provably ended: it is not there,

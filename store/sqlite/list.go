@@ -132,13 +132,17 @@ type ownerEntry struct {
 func (s *Store) ownerTable(ctx context.Context, c *readConn) (map[string]ownerEntry, error) {
 	now := s.opt.Now()
 	owners := map[string]ownerEntry{}
+	text := sqlOwners
+	if s.noUptime {
+		text = sqlOldOwners
+	}
 	err := c.rows(ctx, func(scan func(...any) error) (bool, error) {
 		o, err := scanOwner(scan)
 		if err == nil {
-			owners[o.ID] = ownerEntry{owner: o, live: s.alive(o, now)}
+			owners[o.ID] = ownerEntry{owner: o.Owner, live: s.alive(o, now)}
 		}
 		return true, err
-	}, sqlOwners)
+	}, text)
 	return owners, err
 }
 

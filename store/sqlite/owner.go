@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	sqlRenew = `INSERT INTO owners(id, host, pid, started, socket, heartbeat) VALUES(?,?,?,?,?,?)
-		ON CONFLICT(id) DO UPDATE SET heartbeat=excluded.heartbeat`
-	sqlOwners = `SELECT id, host, pid, started, socket, heartbeat FROM owners`
-	sqlOwner  = sqlOwners + ` WHERE id=?`
+	sqlRenew = `INSERT INTO owners(id, host, pid, started, socket, heartbeat, uptime) VALUES(?,?,?,?,?,?,?)
+		ON CONFLICT(id) DO UPDATE SET heartbeat=excluded.heartbeat, uptime=excluded.uptime`
+	sqlOwners    = `SELECT id, host, pid, started, socket, heartbeat, uptime FROM owners`
+	sqlOldOwners = `SELECT id, host, pid, started, socket, heartbeat, 0 FROM owners`
 	// Owners without sessions, which only crashed processes leave behind.
 	sqlIdleOwners = sqlOwners + ` WHERE id<>? AND NOT EXISTS(SELECT 1 FROM sessions WHERE owner=owners.id)`
 	sqlDropOwner  = `DELETE FROM owners WHERE id=?`
@@ -53,7 +53,7 @@ func elapsed(since, now time.Time) time.Duration {
 // It must come before anything else in its transaction.
 func (t *tx) renew() error {
 	o := &t.s.owner
-	if _, err := t.exec(sqlRenew, o.ID, o.Host, o.PID, o.Started, o.Socket, t.now.UnixMilli()); err != nil {
+	if _, err := t.exec(sqlRenew, o.ID, o.Host, o.PID, o.Started, o.Socket, t.now.UnixMilli(), t.s.opt.uptime().Milliseconds()); err != nil {
 		return err
 	}
 	t.beat = true
@@ -103,7 +103,14 @@ func (t *tx) dropDeadOwners() error {
 	return err
 }
 
-func (t *tx) owners(text string, args ...any) (owners []session.Owner, err error) {
+// ownerRow is an owner as it stands in the table.
+type ownerRow struct {
+	session.Owner
+	// uptime is how long its host was up at the heartbeat; 0 is not known.
+	uptime time.Duration
+}
+
+func (t *tx) owners(text string, args ...any) (owners []ownerRow, err error) {
 	err = t.rows(func(scan func(...any) error) error {
 		o, err := scanOwner(scan)
 		owners = append(owners, o)
@@ -112,24 +119,31 @@ func (t *tx) owners(text string, args ...any) (owners []session.Owner, err error
 	return owners, err
 }
 
-func scanOwner(scan func(...any) error) (session.Owner, error) {
-	var o session.Owner
-	var ms int64
-	err := scan(&o.ID, &o.Host, &o.PID, &o.Started, &o.Socket, &ms)
-	o.Heartbeat = time.UnixMilli(ms)
+func scanOwner(scan func(...any) error) (ownerRow, error) {
+	var o ownerRow
+	var ms, up int64
+	err := scan(&o.ID, &o.Host, &o.PID, &o.Started, &o.Socket, &ms, &up)
+	o.Heartbeat, o.uptime = time.UnixMilli(ms), time.Duration(up)*time.Millisecond
 	return o, err
 }
 
 // alive reports whether an owner still counts: dead at once if its process on
 // this host is gone, a zombie or another one by now; otherwise dead when its
-// heartbeat is as old as the take-over age. One that lies in the future says
-// that the clock was set, and counts as old too; a live owner renews.
-func (s *Store) alive(o session.Owner, now time.Time) bool {
+// heartbeat is as old as the take-over age. On one host that age is told by how long
+// the host is up: setting the clock takes nothing from an owner that lives. Elsewhere
+// the clock has to do; a heartbeat in its future says that it was set, and counts as
+// old too. A live owner renews.
+func (s *Store) alive(o ownerRow, now time.Time) bool {
 	if o.ID == s.owner.ID {
 		return true
 	}
-	if o.Host == s.owner.Host && gone(o.PID, o.Started) {
-		return false
+	if o.Host == s.owner.Host {
+		if gone(o.PID, o.Started) {
+			return false
+		}
+		if up := s.opt.uptime(); up > 0 && o.uptime > 0 && up >= o.uptime-time.Second {
+			return up-o.uptime < s.opt.TakeoverAge
+		}
 	}
 	return now.Sub(o.Heartbeat).Abs() < s.opt.TakeoverAge
 }
@@ -144,7 +158,7 @@ func (t *tx) claimTree(id, root session.ID) (refusal, failure error) {
 	}
 	for _, o := range owners {
 		if t.s.alive(o, t.now) {
-			return &session.OwnedError{ID: id, Owner: o}, nil
+			return &session.OwnedError{ID: id, Owner: o.Owner}, nil
 		}
 	}
 	for _, o := range owners {
