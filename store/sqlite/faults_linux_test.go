@@ -377,6 +377,9 @@ func sick(in *injector, dir string) {
 		if err := d.s.Close(d.ctx); err != nil {
 			say([]string{"close: " + err.Error()})
 		}
+		if left := openFiles(d.path); len(left) > 0 {
+			say([]string{fmt.Sprintf("still open after the store was closed: %q", left)})
+		}
 		say(d.faults())
 		say(compare(d.ctx, d.path, d.spans))
 		if plan == nil && met > 0 {
@@ -411,6 +414,21 @@ func sick(in *injector, dir string) {
 		return diskFault{}
 	})
 	fmt.Println("done", tried, "of", total)
+}
+
+// openFiles returns the files of a store that this process has open.
+func openFiles(path string) (open []string) {
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for _, fd := range fds {
+		// One that is not there any more was the folder itself.
+		if file, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(file, path) {
+			open = append(open, filepath.Base(file))
+		}
+	}
+	return open
 }
 
 // recovers goes on, on the same store, when the disk is well again: everything that

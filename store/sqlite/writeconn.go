@@ -220,16 +220,35 @@ func (c *writeConn) rows(fn func(scan func(...any) error) error, text string, ar
 	return rows.Err()
 }
 
-// close closes the connection. A broken one is thrown away instead of being
-// given back in an unknown state.
+// close closes the connection, whatever its state.
 func (c *writeConn) close() error {
-	if c.conn != nil && c.broken {
-		discard(c.conn)
+	if c.conn == nil {
+		return c.db.Close()
 	}
-	return c.db.Close()
+	for name, st := range map[string]*sql.Stmt{"begin": c.begin, "commit": c.commit, "rollback": c.rollback} {
+		if st != nil {
+			c.stmts[name] = st
+		}
+	}
+	if c.broken {
+		discard(c.conn, c.stmts)
+		return c.db.Close()
+	}
+	closeStmts(c.stmts)
+	return errors.Join(c.conn.Close(), c.db.Close())
+}
+
+// closeStmts ends the statements of a connection that is to be closed: the engine
+// keeps its files open while there is one.
+func closeStmts(stmts map[string]*sql.Stmt) {
+	for _, st := range stmts {
+		_ = st.Close() // it tells again what the statement's last run told
+	}
+	clear(stmts)
 }
 
 // discard makes the pool throw a connection away.
-func discard(conn *sql.Conn) {
+func discard(conn *sql.Conn, stmts map[string]*sql.Stmt) {
+	closeStmts(stmts)
 	_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the error is the request
 }
