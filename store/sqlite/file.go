@@ -173,6 +173,11 @@ func prepareFile(path string) (string, error) {
 			return abs, openError(abs, err)
 		}
 	}
+	// The engine would open a file that it cannot write for reading, and say so at the
+	// first write only.
+	if err := writable(abs); err != nil {
+		return abs, openError(abs, &fs.PathError{Op: "write to", Path: abs, Err: err})
+	}
 	return abs, nil
 }
 

@@ -50,6 +50,9 @@ func hostUptime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
+// writable returns why a file cannot be written to, without opening it (see createEmpty).
+func writable(path string) error { return unix.Access(path, unix.W_OK) }
+
 // gone reports whether a process of this host provably ended: it is not there,
 // is a zombie, or another process has its number.
 func gone(pid int, started string) bool {

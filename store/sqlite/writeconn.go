@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	sqlite "modernc.org/sqlite"
 )
 
 // writeConn is the one connection that writes, with its statements prepared.
@@ -65,6 +67,9 @@ func newWriteConn(ctx context.Context, path string, opt Options) (_ *writeConn, 
 // setUp brings the connection and the file into the state that the store
 // promises, and reads back what decides on durability (core D20).
 func (c *writeConn) setUp(path string, opt Options) error {
+	if err := c.keepWAL(); err != nil {
+		return err
+	}
 	if err := c.walMode(opt.BusyTimeout); err != nil {
 		return err
 	}
@@ -72,6 +77,19 @@ func (c *writeConn) setUp(path string, opt Options) error {
 		return err
 	}
 	return initialise(c.ctx, c.conn, path)
+}
+
+// keepWAL leaves the companions beside the file, folded in, when the last connection
+// closes: whoever reads a store that nobody has open finds them and makes nothing.
+func (c *writeConn) keepWAL() error {
+	return c.conn.Raw(func(conn any) error {
+		control, ok := conn.(sqlite.FileControl)
+		if !ok {
+			return errors.New("the engine's driver controls no files")
+		}
+		_, err := control.FileControlPersistWAL("main", 1)
+		return err
+	})
 }
 
 // walMode turns the write-ahead log on. While another process does the same, the
