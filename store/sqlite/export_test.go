@@ -31,3 +31,6 @@ func (s *Store) Waiting() int {
 	defer s.mu.Unlock()
 	return len(s.queue)
 }
+
+// HostUptime is how long the host is up.
+func HostUptime() time.Duration { return hostUptime() }

@@ -48,6 +48,9 @@ func runRole(role string) int {
 	if err != nil {
 		return fail(err)
 	}
+	if rival(ctx, role, s) {
+		return 0
+	}
 	in := bufio.NewReader(os.Stdin)
 	next := func() string { line, _ := in.ReadString('\n'); return strings.TrimSpace(line) }
 	switch role {
