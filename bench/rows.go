@@ -53,7 +53,7 @@ func rows() []row {
 	for _, n := range concurrency() {
 		list = append(list, row{commitWork(n), "commit", nil})
 	}
-	return append(list,
+	list = append(list,
 		row{workFork, "fork", []limit{{"wall", 200 * us, 0}, {"bytes", 20 * kb, 0}}},
 		row{workIdle, "waiting", []limit{{"bytes", 4 * kb, 0}, {"goroutines", 0.001, 0}}},
 		row{resumeWork(100), "resume-100", []limit{{"wall", 2 * ms, 0}}},
@@ -65,6 +65,7 @@ func rows() []row {
 		row{workVersion, "command", nil},
 		row{workFirst, "command", []limit{{"wall", 20 * ms, 0}, {"MB peak", 30, 0}}},
 	)
+	return append(append(list, scaleRows(10_000)...), scaleRows(100_000)...)
 }
 
 // groups are the rows that are measured together, in one process.
@@ -86,6 +87,8 @@ func groups() map[string]func(context.Context, *bench) error {
 		"inspect":      inspect,
 		"list":         listing,
 		"command":      firstResult,
+		"scale-10000":  scale(10_000),
+		"scale-100000": scale(100_000),
 	}
 }
 

@@ -178,6 +178,9 @@ type Filter struct {
 	Top    bool
 	Origin string
 	Cwd    string
+	// IDPrefix selects the sessions whose id begins with it. What that costs depends on
+	// how many there are, not on how many others.
+	IDPrefix string
 	// State is compared with the member "state" of the CellState checkpoint.
 	State string
 }

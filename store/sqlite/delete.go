@@ -10,10 +10,10 @@ import (
 
 const (
 	sqlDoomed    = `SELECT num, root, prefix_id, prefix_len FROM sessions WHERE id=?`
-	sqlOwnInTree = `SELECT num FROM sessions WHERE owner=? AND root=?`
-	sqlHeir      = `SELECT num, id, prefix_len FROM sessions WHERE prefix_id=? ORDER BY prefix_len DESC, num LIMIT 1`
+	sqlOwnInTree = `SELECT num FROM sessions WHERE owner=? AND owner>'' AND root=?`
+	sqlHeir      = `SELECT num, id, prefix_len FROM sessions WHERE prefix_id=? AND prefix_id>'' ORDER BY prefix_len DESC, num LIMIT 1`
 	sqlInherit   = `UPDATE sessions SET prefix_id=?, prefix_len=? WHERE num=?`
-	sqlRefer     = `UPDATE sessions SET prefix_id=? WHERE prefix_id=?`
+	sqlRefer     = `UPDATE sessions SET prefix_id=? WHERE prefix_id=? AND prefix_id>''`
 	sqlMove      = `UPDATE batches SET session=? WHERE session=? AND first_seq<?`
 	sqlStraddle  = `SELECT rowid, first_seq, data FROM batches WHERE session=?1 AND first_seq<?2 AND first_seq+count>?2`
 	sqlCut       = `UPDATE batches SET count=?, data=? WHERE rowid=?`

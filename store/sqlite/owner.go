@@ -13,14 +13,17 @@ const (
 		ON CONFLICT(id) DO UPDATE SET heartbeat=excluded.heartbeat, uptime=excluded.uptime`
 	sqlOwners    = `SELECT id, host, pid, started, socket, heartbeat, uptime FROM owners`
 	sqlOldOwners = `SELECT id, host, pid, started, socket, heartbeat, 0 FROM owners`
+	// The index on owner holds only sessions that have one, so each condition on it
+	// says so: without that the engine reads every session there is.
+	//
 	// Owners without sessions, which only crashed processes leave behind.
-	sqlIdleOwners = sqlOwners + ` WHERE id<>? AND NOT EXISTS(SELECT 1 FROM sessions WHERE owner=owners.id)`
+	sqlIdleOwners = sqlOwners + ` WHERE id<>? AND NOT EXISTS(SELECT 1 FROM sessions WHERE owner=owners.id AND owner>'')`
 	sqlDropOwner  = `DELETE FROM owners WHERE id=?`
-	sqlOthers     = sqlOwners + ` WHERE id<>? AND EXISTS(SELECT 1 FROM sessions WHERE owner=owners.id AND root=?)`
-	sqlOwn        = `SELECT num, epoch FROM sessions WHERE owner=?`
-	sqlFence      = `UPDATE sessions SET owner='', epoch=epoch+1 WHERE owner=? AND root=?`
+	sqlOthers     = sqlOwners + ` WHERE id<>? AND EXISTS(SELECT 1 FROM sessions WHERE owner=owners.id AND owner>'' AND root=?)`
+	sqlOwn        = `SELECT num, epoch FROM sessions WHERE owner=? AND owner>''`
+	sqlFence      = `UPDATE sessions SET owner='', epoch=epoch+1 WHERE owner=? AND owner>'' AND root=?`
 	sqlRelease    = `UPDATE sessions SET owner='' WHERE num=? AND owner=? AND epoch=?`
-	sqlReleaseAll = `UPDATE sessions SET owner='' WHERE owner=?`
+	sqlReleaseAll = `UPDATE sessions SET owner='' WHERE owner=? AND owner>''`
 )
 
 // beatDue reports whether the owner row should be renewed: at half the interval
