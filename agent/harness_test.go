@@ -26,7 +26,8 @@ import (
 type world struct {
 	testing.TB
 	ctx      context.Context
-	store    *gateStore // nil: live only
+	store    *gateStore    // nil: live only
+	other    session.Store // used in place of store, if not nil
 	sessions *session.Registry
 	models   *llm.Registry
 	tools    *tool.Registry
@@ -97,6 +98,9 @@ func (w *world) open() {
 	}}}
 	if w.store != nil {
 		sc.Store = w.store
+	}
+	if w.other != nil {
+		sc.Store = w.other
 	}
 	var err error
 	w.sessions, err = session.NewRegistry(w.ctx, sc)

@@ -66,7 +66,7 @@ func rows() []row {
 			row{forkChildWork(n), "fork-sqlite", nil},
 		)
 	}
-	return append(list,
+	list = append(list,
 		row{workIdle, "waiting", []limit{{"bytes", 4 * kb, 0}, {"goroutines", 0.001, 0}}},
 		row{resumeWork(100), "resume-100", []limit{{"wall", 2 * ms, 0}}},
 		row{resumeWork(10_000), "resume-10000", []limit{{"wall", 25 * ms, 10 * ms}}},
@@ -80,6 +80,7 @@ func rows() []row {
 		row{workVersion, "command", nil},
 		row{workFirst, "command", []limit{{"wall", 20 * ms, 0}, {"MB peak", 30, 0}}},
 	)
+	return append(append(list, scaleRows(10_000)...), scaleRows(100_000)...)
 }
 
 // groups are the rows that are measured together, in one process.
@@ -106,6 +107,8 @@ func groups() map[string]func(context.Context, *bench) error {
 		"tool-sqlite":  throughTool(onSQLite(), 1, 100, 1000),
 		"tree":         trees(treeLive, treeMemory, treeSQLite),
 		"command":      firstResult,
+		"scale-10000":  scale(10_000),
+		"scale-100000": scale(100_000),
 	}
 }
 

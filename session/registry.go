@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/offshoot-dev/offshoot/internal/jsonx"
 )
 
 // Config configures a Registry. The zero value is a live-only registry.
@@ -89,7 +91,9 @@ func NewRegistry(ctx context.Context, cfg Config) (*Registry, error) {
 	}, nil
 }
 
-func (r *Registry) nowMS() int64 { return r.cfg.Now().UnixMilli() }
+// nowMS is the time for the log, within the numbers that a log can hold: a clock that
+// was never set must not make a log that nobody can read.
+func (r *Registry) nowMS() int64 { return min(max(r.cfg.Now().UnixMilli(), 0), jsonx.MaxSafe) }
 
 // Store returns the registry's store, or nil.
 func (r *Registry) Store() Store { return r.cfg.Store }
@@ -136,28 +140,34 @@ func (r *Registry) Prepare(ctx context.Context, n New) (*Session, error) {
 	if err := r.reserve(id); err != nil {
 		return nil, err
 	}
-	var s *Session
-	err := r.storePrefix(ctx, n.Seed)
-	if err == nil {
-		s, err = r.build(n, id)
-	} else {
-		err = fmt.Errorf("session %s: seed: %w", id, err)
+	s, err := r.fresh(ctx, n, id)
+	if err != nil {
+		r.release(id)
+		return nil, err
 	}
-	if err == nil && r.cfg.Store != nil && n.ID != "" {
+	return s, nil
+}
+
+// fresh builds a session whose id was reserved. The store is asked before there is a
+// session that could store itself: it may take longer than the write-behind window.
+func (r *Registry) fresh(ctx context.Context, n New, id ID) (*Session, error) {
+	if r.cfg.Store != nil && n.ID != "" {
 		var stored bool
-		err = contain("store", func() (err error) {
+		err := contain("store", func() (err error) {
 			stored, err = r.cfg.Store.Exists(ctx, id)
 			return err
 		})
 		if err == nil && stored {
 			err = fmt.Errorf("session %s: %w", id, ErrExists)
 		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	if err != nil {
-		r.release(id)
-		return nil, err
+	if err := r.storePrefix(ctx, n.Seed); err != nil {
+		return nil, fmt.Errorf("session %s: seed: %w", id, err)
 	}
-	return s, nil
+	return r.build(n, id)
 }
 
 // storePrefix makes the live owner of a prefix durable up to the cut. One that is
@@ -250,8 +260,12 @@ func (r *Registry) open(ctx context.Context, id ID) (_ *Session, err error) {
 		return nil, fmt.Errorf("open: %w", err)
 	}
 	opened := false
+	var s *Session
 	defer func() {
 		if !opened { // after a panic of the store too
+			if s != nil {
+				s.abandon()
+			}
 			err = errors.Join(err, contain("store", func() error { return w.Close(context.WithoutCancel(ctx)) }))
 		}
 	}()
@@ -259,8 +273,7 @@ func (r *Registry) open(ctx context.Context, id ID) (_ *Session, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
-	s, err := r.rebuild(rec, events, false)
-	if err != nil {
+	if s, err = r.rebuild(rec, events, false); err != nil {
 		return nil, err
 	}
 	s.writer, s.durable = w, s.g.head
@@ -362,18 +375,23 @@ func (r *Registry) release(id ID) {
 // Abandon gives up a prepared session that was not entered. What a store holds
 // of it stays as it is.
 func (r *Registry) Abandon(ctx context.Context, s *Session) error {
-	s.mu.Lock()
-	s.closed = true
-	s.disarmLocked()
-	s.broadcast()
-	s.idleLocked()
-	w := s.writer
-	s.mu.Unlock()
+	w := s.abandon()
 	defer r.release(s.header.ID)
 	if w == nil {
 		return nil
 	}
 	return contain("store", func() error { return w.Close(context.WithoutCancel(ctx)) })
+}
+
+// abandon ends the log without storing what is pending, and returns its writer.
+func (s *Session) abandon() Writer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.disarmLocked()
+	s.broadcast()
+	s.idleLocked()
+	return s.writer
 }
 
 // Enter makes a prepared session live. It returns the function that ends it:

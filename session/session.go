@@ -366,8 +366,8 @@ func (s *Session) Inbox(t Target) []Queued {
 	return s.box.list(t)
 }
 
-// LastTurn returns the number of the last turn, whether it is still open, and the
-// step of it that was started last.
+// LastTurn returns the number of the last turn, whether it is still open, and, if it
+// is, the step of it that was started last.
 func (s *Session) LastTurn() (turn int64, open bool, step int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -82,7 +82,8 @@ type Writer interface {
 	Append(ctx context.Context, head int64, events []Event, cells []Checkpoint) error
 
 	// Head reads back the number of stored events, prefix included. It is how an
-	// unknown outcome is settled.
+	// unknown outcome is settled, for good: what it does not count will not be there
+	// after a crash either. Store.Exists promises the same of a row.
 	Head(ctx context.Context) (int64, error)
 
 	// Check confirms that ownership still holds. It costs nothing while the
@@ -91,7 +92,10 @@ type Writer interface {
 	// model call until it has renewed). Errors: *FencedError, or a failure to renew.
 	Check(ctx context.Context) error
 
-	// Close gives up ownership of this session. It is idempotent.
+	// Close gives up ownership of this session. It is idempotent. Whatever it returns,
+	// nothing can be appended any more: after a failure the store goes on trying by
+	// itself, an Open by this process does not trip over what is left, and so it is
+	// with what a Create or an Open of unknown outcome may have left owned.
 	Close(ctx context.Context) error
 }
 
@@ -175,6 +179,9 @@ type Filter struct {
 	Top    bool
 	Origin string
 	Cwd    string
+	// IDPrefix selects the sessions whose id begins with it. What that costs depends on
+	// how many there are, not on how many others.
+	IDPrefix string
 	// State is compared with the member "state" of the CellState checkpoint.
 	State string
 }

@@ -60,15 +60,12 @@ func (a *app) sessionIDs(f session.Filter) cobra.CompletionFunc {
 			if s.store == nil {
 				return nil
 			}
-			for rec, err := range s.records(ctx, f, true) {
+			f.IDPrefix = begun
+			for rec, err := range s.records(ctx, f, session.Page{Newest: true, Limit: maxCompletions}) {
 				if err != nil {
 					return err
 				}
-				id := string(rec.Header.ID)
-				if !strings.HasPrefix(id, begun) {
-					continue
-				}
-				ids = append(ids, cobra.CompletionWithDesc(id, s.describe(ctx, rec)))
+				ids = append(ids, cobra.CompletionWithDesc(string(rec.Header.ID), s.describe(ctx, rec)))
 				if len(ids) == maxCompletions {
 					break
 				}

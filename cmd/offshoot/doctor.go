@@ -203,7 +203,7 @@ func (s *shelf) takeStock(ctx context.Context) (sessions, broken int64, err erro
 			return 0, 0, err
 		}
 	}
-	for rec, err := range s.records(ctx, session.Filter{}, false) {
+	for rec, err := range s.records(ctx, session.Filter{}, session.Page{}) {
 		if err != nil {
 			return sessions, broken, err
 		}

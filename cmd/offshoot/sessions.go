@@ -125,14 +125,13 @@ func (s *shelf) findAmong(ctx context.Context, name string, f session.Filter) (s
 	if !errors.Is(err, session.ErrNotFound) {
 		return rec, events, err
 	}
+	f.IDPrefix = name
 	var fit []string
-	for rec, err := range s.records(ctx, f, true) {
+	for rec, err := range s.records(ctx, f, session.Page{Newest: true}) {
 		if err != nil {
 			return fail("look up session %q: %w", name, err)
 		}
-		if id := string(rec.Header.ID); strings.HasPrefix(id, name) {
-			fit = append(fit, id)
-		}
+		fit = append(fit, string(rec.Header.ID))
 	}
 	switch len(fit) {
 	case 0:
@@ -147,11 +146,10 @@ func (s *shelf) findAmong(ctx context.Context, name string, f session.Filter) (s
 	return fail("session %q is ambiguous: it may be %s%s", name, strings.Join(fit, ", "), more)
 }
 
-// records yields what a filter selects, one page at a time.
-func (s *shelf) records(ctx context.Context, f session.Filter, newest bool) iter.Seq2[session.Record, error] {
+// records yields what a filter selects, one page after another from p on.
+func (s *shelf) records(ctx context.Context, f session.Filter, p session.Page) iter.Seq2[session.Record, error] {
 	return func(yield func(session.Record, error) bool) {
-		p := session.Page{Newest: newest}
-		for {
+		for p := p; ; {
 			l, err := s.store.List(ctx, f, p)
 			if err != nil {
 				yield(session.Record{}, err)

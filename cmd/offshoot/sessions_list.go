@@ -44,7 +44,7 @@ func newListCommand(a *app) *cobra.Command {
 				out := newRows(a, asJSON)
 				f := session.Filter{Top: !all}
 				n := 0
-				for rec, err := range s.records(ctx, f, true) {
+				for rec, err := range s.records(ctx, f, session.Page{Newest: true, Limit: min(limit, listPage)}) {
 					if err != nil {
 						return err
 					}
@@ -163,6 +163,9 @@ type rows struct {
 // tableRows is how many rows are aligned with each other: a long list is shown
 // before all of it was read.
 const tableRows = 1000
+
+// listPage is the most that a listing takes from the store at once.
+const listPage = 1000
 
 func newRows(a *app, asJSON bool) *rows {
 	r := &rows{now: a.now(), buf: bufio.NewWriter(a.stdout)}

@@ -119,7 +119,7 @@ func (s *shelf) survey(ctx context.Context, before int64) (*pruning, error) {
 	p := &pruning{before: before}
 	groves := map[session.ID]*grove{}
 	var order []*grove
-	for rec, err := range s.records(ctx, session.Filter{}, false) {
+	for rec, err := range s.records(ctx, session.Filter{}, session.Page{}) {
 		if err != nil {
 			return nil, err
 		}
@@ -172,7 +172,7 @@ func (p *pruning) sort(g *grove) {
 func (s *shelf) grove(ctx context.Context, root session.ID) (*grove, []session.ID, error) {
 	g := &grove{root: root}
 	var ids []session.ID
-	for rec, err := range s.records(ctx, session.Filter{Root: root}, true) {
+	for rec, err := range s.records(ctx, session.Filter{Root: root}, session.Page{Newest: true}) {
 		if err != nil {
 			return nil, nil, err
 		}

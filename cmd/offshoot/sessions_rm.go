@@ -124,7 +124,7 @@ func (s *shelf) idle(ctx context.Context, root session.ID, all []member) error {
 	if root == "" {
 		return nil
 	}
-	for rec, err := range s.records(ctx, session.Filter{Root: root}, false) {
+	for rec, err := range s.records(ctx, session.Filter{Root: root}, session.Page{}) {
 		if err != nil {
 			return err
 		}

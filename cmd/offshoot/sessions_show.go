@@ -164,7 +164,7 @@ func (s *shelf) showJSON(ctx context.Context, w *bufio.Writer, rec session.Recor
 	buf := append(head[:len(head)-1], `,"header":`...)
 	buf = append(h.AppendJSON(buf), `,"children":[`...)
 	n := 0
-	for kid, err := range s.records(ctx, session.Filter{Parent: h.ID}, false) {
+	for kid, err := range s.records(ctx, session.Filter{Parent: h.ID}, session.Page{}) {
 		if err != nil {
 			return err
 		}

@@ -140,7 +140,7 @@ func (s *shelf) tree(ctx context.Context, top session.Record) ([]member, error) 
 	}
 	var loose []session.Record
 	left := map[session.ID]bool{}
-	for rec, err := range s.records(ctx, session.Filter{Root: top.Header.ID}, false) {
+	for rec, err := range s.records(ctx, session.Filter{Root: top.Header.ID}, session.Page{}) {
 		if err != nil {
 			return nil, err
 		}
@@ -167,7 +167,7 @@ func (s *shelf) tree(ctx context.Context, top session.Record) ([]member, error) 
 func (s *shelf) children(ctx context.Context, m member, seen map[session.ID]bool) ([]member, error) {
 	var kids []member
 	id := m.rec.Header.ID
-	for rec, err := range s.records(ctx, session.Filter{Parent: id}, false) {
+	for rec, err := range s.records(ctx, session.Filter{Parent: id}, session.Page{}) {
 		if err != nil {
 			return nil, err
 		}

@@ -206,7 +206,7 @@ func (v *verifier) verdicts(ctx context.Context, args []string) iter.Seq2[verdic
 			return
 		}
 		var ids []session.ID
-		for rec, err := range v.shelf.records(ctx, session.Filter{}, false) {
+		for rec, err := range v.shelf.records(ctx, session.Filter{}, session.Page{}) {
 			if err != nil {
 				yield(verdict{}, err)
 				return

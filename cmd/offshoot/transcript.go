@@ -21,7 +21,7 @@ func (a *app) showTranscript(ctx context.Context, s *shelf, w *bufio.Writer, rec
 	p := &paper{w: w, dims: a.isTerminal(a.stdout) && !plain}
 	r := s.row(ctx, rec)
 	var kids []row
-	for kid, err := range s.records(ctx, session.Filter{Parent: rec.Header.ID}, false) {
+	for kid, err := range s.records(ctx, session.Filter{Parent: rec.Header.ID}, session.Page{}) {
 		if err != nil {
 			return err
 		}

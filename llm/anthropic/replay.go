@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"hash"
 	"io"
+	"slices"
 	"strconv"
 
+	"github.com/offshoot-dev/offshoot/internal/jsonx"
 	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/message"
 )
@@ -84,16 +86,46 @@ func encodeJSON(v any) []byte {
 	return bytes.TrimSpace(buf.Bytes())
 }
 
+// foreign reports whether an entry is neither nil nor a block that the API gave out.
+// The log may come from anywhere, and the API would refuse every later request that
+// holds such a thing.
+func foreign(entry []byte) bool {
+	if entry == nil {
+		return false
+	}
+	var kind, signature, data string
+	err := jsonx.ReadObject(entry, func(key string, raw []byte) (err error) {
+		switch key {
+		case "type":
+			kind, err = jsonx.String(raw)
+		case "signature":
+			signature, err = jsonx.String(raw)
+		case "data":
+			data, err = jsonx.String(raw)
+		case "thinking":
+			_, err = jsonx.String(raw)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return true
+	case kind == "thinking":
+		return signature == ""
+	}
+	return kind != "redacted_thinking" || data == ""
+}
+
 // thoughts returns the blocks to send for the reasoning of an earlier answer, one
 // entry per block of its content, or nil when none can be sent: the answer came by
 // another route, which signs differently, it was interrupted before its signature,
 // or what was sent before it has changed.
 func (e *encoder) thoughts(m *message.Message) [][]byte {
-	if m.Source.Provider != e.provider || m.Source.ReplayState == nil {
+	if m.Source.Provider != e.provider || len(m.Source.ReplayState) == 0 {
 		return nil
 	}
 	state, err := llm.DecodeReplay(m.Source.ReplayState)
-	if err != nil || len(state.Blocks) != len(m.Content) {
+	if err != nil || len(state.Blocks) != len(m.Content) || slices.ContainsFunc(state.Blocks, foreign) {
 		return nil // another adapter's state
 	}
 	var response replayResponse

@@ -2,6 +2,8 @@ package anthropic_test
 
 import (
 	"encoding/json"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -208,4 +210,66 @@ func TestCacheIsReused(t *testing.T) {
 	if n := server.Total(); n != 7 {
 		t.Errorf("%d requests", n)
 	}
+}
+
+// FuzzReplayState: an answer's replay state comes out of a log that anybody may have
+// written. Whatever it is, the request is one that the API can take: the answer's
+// blocks are text, or thinking that it signed (core M8).
+func FuzzReplayState(f *testing.F) {
+	for _, seed := range []string{
+		`{"response":{"prefix":"p"},"blocks":[{"type":"thinking","thinking":"t","signature":"s"},null]}`,
+		`{"response":{"prefix":"p"},"blocks":[{"type":"redacted_thinking","data":"d"},null]}`,
+		`{"response":{"prefix":"p"},"blocks":[5,"x"]}`, `{"response":[],"blocks":[[[]],{}]}`, `{"blocks":null}`, `{`, `null`, ``,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, state []byte) {
+		var sent []byte
+		a, err := anthropic.New(anthropic.Config{APIKey: testKey, HTTPClient: &http.Client{Transport: tapTransport(func(body []byte) { sent = body })}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := ask("hi")
+		// An older model is not bound to what it was sent before: the state counts whatever its print.
+		req.Model = "claude-opus-4-5"
+		req.Messages = append(req.Messages, message.Message{Role: message.RoleAssistant, Content: []message.Block{
+			{Type: message.BlockReasoning, Text: "t"}, message.Text("said"),
+		}, Source: message.Source{Kind: message.SourceModel, Provider: "route", Model: req.Model, ReplayState: state}}, user(message.Text("more")))
+		r := collect(t, t.Context(), a, req)
+		if sent == nil {
+			if r.Finish.Kind != llm.FinishError {
+				t.Fatalf("nothing was sent, and it ended as %q", r.Finish.Kind)
+			}
+			return
+		}
+		var body struct {
+			Messages []struct {
+				Content []struct{ Type, Text, Signature, Data string }
+			}
+		}
+		if err := json.Unmarshal(sent, &body); err != nil || len(body.Messages) != 3 {
+			t.Fatalf("%s went out as %s: %v", state, sent, err)
+		}
+		answer := body.Messages[1].Content
+		if len(answer) == 2 {
+			if b := answer[0]; b.Type != "thinking" && b.Type != "redacted_thinking" || b.Signature == "" && b.Data == "" {
+				t.Errorf("%s went out as %+v", state, b)
+			}
+		}
+		if answer[len(answer)-1].Text != "said" || len(answer) > 2 {
+			t.Errorf("the answer went out as %+v", answer)
+		}
+	})
+}
+
+// tapTransport keeps what is sent and answers with an empty stream.
+type tapTransport func([]byte)
+
+func (tap tapTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	tap(body)
+	return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(strings.NewReader("")), Request: req}, nil
 }

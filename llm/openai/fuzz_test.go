@@ -54,6 +54,47 @@ func FuzzStream(f *testing.F) {
 	})
 }
 
+// refusalTransport answers every call with one status, wait and body.
+type refusalTransport struct {
+	status           int
+	wait, kind, body string
+}
+
+func (r refusalTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	return &http.Response{
+		StatusCode: r.status, Header: http.Header{"Content-Type": {r.kind}, "Retry-After": {r.wait}},
+		Body: io.NopCloser(strings.NewReader(r.body)), Request: req,
+	}, nil
+}
+
+// FuzzRefusal feeds arbitrary refusals: whatever a server says in place of a stream
+// is one failure with a code and a text, whose wait the log can hold (core M28).
+func FuzzRefusal(f *testing.F) {
+	f.Add(429, "7", "application/json", `{"error":{"message":"slow down","type":"rate_limit","code":null}}`)
+	f.Add(503, "Fri, 31 Dec 9999 23:59:59 GMT", "text/html", `<html>`)
+	f.Add(400, "1e308", "", `[{"error":"context length"}]`)
+	f.Add(200, "-1", "application/json", `{"error":{"code":"529","message":{"a":1}}}`)
+	f.Add(402, "NaN", "application/json", `{"detail":["x"],"message":5}`)
+	f.Add(301, "", "text/event-stream", `{"message":"\ud800"}`)
+	f.Fuzz(func(t *testing.T, status int, wait, kind, body string) {
+		if status < 200 || status > 599 || status == 200 && strings.Contains(kind, "event-stream") {
+			t.Skip("no refusal")
+		}
+		a, err := openai.New(openai.Config{Dialect: "deepseek", APIKey: testKey, HTTPClient: &http.Client{Transport: refusalTransport{status, wait, kind, body}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := collect(t, context.Background(), a, ask("hi"))
+		if r.Finish.Kind != llm.FinishError || r.Finish.Failure == nil {
+			t.Fatalf("a refusal ended as %q", r.Finish.Kind)
+		}
+		fail := r.Finish.Failure
+		if fail.Code == "" || fail.Message == "" || fail.RetryAfterMS < 0 || fail.RetryAfterMS > 1<<53-1 || fail.Status < 0 || strings.Contains(fail.Message, testKey) {
+			t.Errorf("failure %+v", fail)
+		}
+	})
+}
+
 func BenchmarkStream(b *testing.B) {
 	body := strings.Repeat(said("hello there"), 1000) + stop("stop") + done
 	a, err := openai.New(openai.Config{Dialect: "deepseek", APIKey: testKey, HTTPClient: &http.Client{Transport: bodyTransport(func() io.Reader { return strings.NewReader(body) })}})

@@ -85,6 +85,7 @@ func (r *row) matches(f session.Filter) bool {
 		(f.Root == "" || r.root == f.Root) &&
 		(f.Origin == "" || h.Origin == f.Origin) &&
 		(f.Cwd == "" || h.Cwd == f.Cwd) &&
+		strings.HasPrefix(string(h.ID), f.IDPrefix) &&
 		(f.State == "" || r.state == f.State)
 }
 

@@ -10,10 +10,10 @@ import (
 
 const (
 	sqlDoomed    = `SELECT num, root, prefix_id, prefix_len FROM sessions WHERE id=?`
-	sqlOwnInTree = `SELECT num FROM sessions WHERE owner=? AND root=?`
-	sqlHeir      = `SELECT num, id, prefix_len FROM sessions WHERE prefix_id=? ORDER BY prefix_len DESC, num LIMIT 1`
+	sqlOwnInTree = `SELECT num FROM sessions WHERE owner=? AND owner>'' AND root=?`
+	sqlHeir      = `SELECT num, id, prefix_len FROM sessions WHERE prefix_id=? AND prefix_id>'' ORDER BY prefix_len DESC, num LIMIT 1`
 	sqlInherit   = `UPDATE sessions SET prefix_id=?, prefix_len=? WHERE num=?`
-	sqlRefer     = `UPDATE sessions SET prefix_id=? WHERE prefix_id=?`
+	sqlRefer     = `UPDATE sessions SET prefix_id=? WHERE prefix_id=? AND prefix_id>''`
 	sqlMove      = `UPDATE batches SET session=? WHERE session=? AND first_seq<?`
 	sqlStraddle  = `SELECT rowid, first_seq, data FROM batches WHERE session=?1 AND first_seq<?2 AND first_seq+count>?2`
 	sqlCut       = `UPDATE batches SET count=?, data=? WHERE rowid=?`
@@ -51,6 +51,9 @@ func (op *deleteOp) run(t *tx) (refusal, failure error) {
 			return nil, err
 		}
 	}
+	if t.holder(num) != nil {
+		t.hold(num, nil) // its writer was closed, and could not give it up
+	}
 	return nil, nil
 }
 
@@ -62,7 +65,7 @@ func (op *deleteOp) inUse(t *tx, root string) (refusal, failure error) {
 	err := t.rows(func(scan func(...any) error) error {
 		var num int64
 		err := scan(&num)
-		held = held || t.holder(num) != nil
+		held = held || t.user(num) != nil
 		return err
 	}, sqlOwnInTree, t.s.owner.ID, root)
 	if err != nil {
@@ -77,7 +80,7 @@ func (op *deleteOp) inUse(t *tx, root string) (refusal, failure error) {
 	}
 	for _, o := range owners {
 		if t.s.alive(o, t.now) {
-			return fmt.Errorf("delete session %s: %w (%s)", op.id, session.ErrInUse, o), nil
+			return fmt.Errorf("delete session %s: %w (%s)", op.id, session.ErrInUse, o.Owner), nil
 		}
 	}
 	return nil, nil

@@ -76,6 +76,8 @@ func reason(err error) string {
 		return "the file or its file system is read-only"
 	case codeFull:
 		return "the disk is full"
+	case codeIOErr:
+		return "the disk failed to " + ioWords(err)
 	case codeCantOpen:
 		return "cannot be opened (missing, no permission, or a read-only file system)"
 	case codeCorrupt:
@@ -97,6 +99,32 @@ func reason(err error) string {
 		}
 	}
 	return ""
+}
+
+// ioWords says what the system refused to do, with the engine's number for it.
+func ioWords(err error) string {
+	var e *driver.Error
+	if !errors.As(err, &e) {
+		return "work"
+	}
+	what := "work"
+	switch e.Code() >> 8 {
+	case 1, 2:
+		what = "read"
+	case 3:
+		what = "write"
+	case 4, 5:
+		what = "sync what was written"
+	case 6:
+		what = "change the length of a file"
+	case 10, 23:
+		what = "delete a file"
+	case 14, 15, 20:
+		what = "lock a file"
+	case 18, 19, 21:
+		what = "share the memory beside the file"
+	}
+	return fmt.Sprintf("%s (I/O error %d)", what, e.Code())
 }
 
 // wrap names the operation and the file of a backend's failure. Contexts that
@@ -144,6 +172,11 @@ func prepareFile(path string) (string, error) {
 		if err := os.Chmod(abs, 0o600); err != nil {
 			return abs, openError(abs, err)
 		}
+	}
+	// The engine would open a file that it cannot write for reading, and say so at the
+	// first write only.
+	if err := writable(abs); err != nil {
+		return abs, openError(abs, &fs.PathError{Op: "write to", Path: abs, Err: err})
 	}
 	return abs, nil
 }

@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // hostID names the boot of this machine and the PID namespace: only within both
@@ -36,6 +39,19 @@ func processStart() string {
 	}
 	return started
 }
+
+// hostUptime is the time since the boot, that which the machine slept included.
+// Nobody can set it, and all processes of a host share it. 0 is not known.
+func hostUptime() time.Duration {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
+		return 0
+	}
+	return time.Duration(ts.Nano())
+}
+
+// writable returns why a file cannot be written to, without opening it (see createEmpty).
+func writable(path string) error { return unix.Access(path, unix.W_OK) }
 
 // gone reports whether a process of this host provably ended: it is not there,
 // is a zombie, or another process has its number.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"syscall"
+	"time"
 )
 
 // hostID is a constant here: the engine's shared memory does not reach beyond
@@ -16,6 +17,12 @@ func hostID() string { return "local-" + runtime.GOOS }
 // processStart is not known here; an owner whose process number was given to
 // another process is judged by its heartbeat.
 func processStart() string { return "" }
+
+// hostUptime is not known here.
+func hostUptime() time.Duration { return 0 }
+
+// writable is not looked at here: the first write tells.
+func writable(string) error { return nil }
 
 // gone reports whether a process of this host provably ended.
 func gone(pid int, _ string) bool {

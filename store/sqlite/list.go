@@ -103,6 +103,12 @@ func listQuery(f session.Filter, p session.Page, limit int) (string, []any, erro
 	if f.State != "" {
 		cond("state=?", f.State)
 	}
+	from, order := "sessions", "created_at"
+	if f.IDPrefix != "" {
+		// The unique index on id is the one to use, whatever else is asked.
+		from, order = "sessions INDEXED BY sqlite_autoindex_sessions_1", "+created_at"
+		cond("id>=? AND id<?", f.IDPrefix, after(f.IDPrefix))
+	}
 	op, dir := ">", ""
 	if p.Newest {
 		op, dir = "<", " DESC"
@@ -115,11 +121,18 @@ func listQuery(f session.Filter, p session.Page, limit int) (string, []any, erro
 		}
 		cond("(created_at, id) "+op+" (?, ?)", ms, id)
 	}
-	text := "SELECT " + recordColumns + " FROM sessions"
+	text := "SELECT " + recordColumns + " FROM " + from
 	if len(where) > 0 {
 		text += " WHERE " + strings.Join(where, " AND ")
 	}
-	return text + " ORDER BY created_at" + dir + ", id" + dir + " LIMIT ?", append(args, limit), nil
+	return text + " ORDER BY " + order + dir + ", id" + dir + " LIMIT ?", append(args, limit), nil
+}
+
+// after returns the least string above all that begin with a prefix, as bytes go; no
+// byte of UTF-8 is the greatest there is.
+func after(prefix string) string {
+	last := len(prefix) - 1
+	return prefix[:last] + string([]byte{prefix[last] + 1})
 }
 
 // ownerEntry is an owner as a record tells it.
@@ -132,13 +145,17 @@ type ownerEntry struct {
 func (s *Store) ownerTable(ctx context.Context, c *readConn) (map[string]ownerEntry, error) {
 	now := s.opt.Now()
 	owners := map[string]ownerEntry{}
+	text := sqlOwners
+	if s.noUptime {
+		text = sqlOldOwners
+	}
 	err := c.rows(ctx, func(scan func(...any) error) (bool, error) {
 		o, err := scanOwner(scan)
 		if err == nil {
-			owners[o.ID] = ownerEntry{owner: o, live: s.alive(o, now)}
+			owners[o.ID] = ownerEntry{owner: o.Owner, live: s.alive(o, now)}
 		}
 		return true, err
-	}, sqlOwners)
+	}, text)
 	return owners, err
 }
 

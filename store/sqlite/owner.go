@@ -9,18 +9,21 @@ import (
 )
 
 const (
-	sqlRenew = `INSERT INTO owners(id, host, pid, started, socket, heartbeat) VALUES(?,?,?,?,?,?)
-		ON CONFLICT(id) DO UPDATE SET heartbeat=excluded.heartbeat`
-	sqlOwners = `SELECT id, host, pid, started, socket, heartbeat FROM owners`
-	sqlOwner  = sqlOwners + ` WHERE id=?`
+	sqlRenew = `INSERT INTO owners(id, host, pid, started, socket, heartbeat, uptime) VALUES(?,?,?,?,?,?,?)
+		ON CONFLICT(id) DO UPDATE SET heartbeat=excluded.heartbeat, uptime=excluded.uptime`
+	sqlOwners    = `SELECT id, host, pid, started, socket, heartbeat, uptime FROM owners`
+	sqlOldOwners = `SELECT id, host, pid, started, socket, heartbeat, 0 FROM owners`
+	// The index on owner holds only sessions that have one, so each condition on it
+	// says so: without that the engine reads every session there is.
+	//
 	// Owners without sessions, which only crashed processes leave behind.
-	sqlIdleOwners = sqlOwners + ` WHERE id<>? AND NOT EXISTS(SELECT 1 FROM sessions WHERE owner=owners.id)`
+	sqlIdleOwners = sqlOwners + ` WHERE id<>? AND NOT EXISTS(SELECT 1 FROM sessions WHERE owner=owners.id AND owner>'')`
 	sqlDropOwner  = `DELETE FROM owners WHERE id=?`
-	sqlOthers     = sqlOwners + ` WHERE id<>? AND EXISTS(SELECT 1 FROM sessions WHERE owner=owners.id AND root=?)`
-	sqlOwn        = `SELECT num, epoch FROM sessions WHERE owner=?`
-	sqlFence      = `UPDATE sessions SET owner='', epoch=epoch+1 WHERE owner=? AND root=?`
+	sqlOthers     = sqlOwners + ` WHERE id<>? AND EXISTS(SELECT 1 FROM sessions WHERE owner=owners.id AND owner>'' AND root=?)`
+	sqlOwn        = `SELECT num, epoch FROM sessions WHERE owner=? AND owner>''`
+	sqlFence      = `UPDATE sessions SET owner='', epoch=epoch+1 WHERE owner=? AND owner>'' AND root=?`
 	sqlRelease    = `UPDATE sessions SET owner='' WHERE num=? AND owner=? AND epoch=?`
-	sqlReleaseAll = `UPDATE sessions SET owner='' WHERE owner=?`
+	sqlReleaseAll = `UPDATE sessions SET owner='' WHERE owner=? AND owner>''`
 )
 
 // beatDue reports whether the owner row should be renewed: at half the interval
@@ -53,7 +56,7 @@ func elapsed(since, now time.Time) time.Duration {
 // It must come before anything else in its transaction.
 func (t *tx) renew() error {
 	o := &t.s.owner
-	if _, err := t.exec(sqlRenew, o.ID, o.Host, o.PID, o.Started, o.Socket, t.now.UnixMilli()); err != nil {
+	if _, err := t.exec(sqlRenew, o.ID, o.Host, o.PID, o.Started, o.Socket, t.now.UnixMilli(), t.s.opt.uptime().Milliseconds()); err != nil {
 		return err
 	}
 	t.beat = true
@@ -65,7 +68,9 @@ func (t *tx) renew() error {
 	return t.verifyHeld()
 }
 
-// verifyHeld finds the sessions that were taken while this process was paused.
+// verifyHeld finds the sessions that were taken while this process was paused, and
+// gives up those that bear its name although nobody here works on them: what a
+// failed Close left, or a Create or Open whose outcome was unknown.
 func (t *tx) verifyHeld() error {
 	epochs := make(map[int64]int64, len(t.s.held))
 	err := t.rows(func(scan func(...any) error) error {
@@ -77,6 +82,15 @@ func (t *tx) verifyHeld() error {
 	for num, w := range t.s.held {
 		if epoch, ok := epochs[num]; !ok || epoch != w.epoch {
 			t.fenced = append(t.fenced, w)
+		}
+	}
+	for num, epoch := range epochs {
+		if err != nil {
+			return err
+		}
+		if t.user(num) == nil {
+			_, err = t.exec(sqlRelease, num, t.s.owner.ID, epoch)
+			t.hold(num, nil)
 		}
 	}
 	return err
@@ -92,7 +106,14 @@ func (t *tx) dropDeadOwners() error {
 	return err
 }
 
-func (t *tx) owners(text string, args ...any) (owners []session.Owner, err error) {
+// ownerRow is an owner as it stands in the table.
+type ownerRow struct {
+	session.Owner
+	// uptime is how long its host was up at the heartbeat; 0 is not known.
+	uptime time.Duration
+}
+
+func (t *tx) owners(text string, args ...any) (owners []ownerRow, err error) {
 	err = t.rows(func(scan func(...any) error) error {
 		o, err := scanOwner(scan)
 		owners = append(owners, o)
@@ -101,24 +122,31 @@ func (t *tx) owners(text string, args ...any) (owners []session.Owner, err error
 	return owners, err
 }
 
-func scanOwner(scan func(...any) error) (session.Owner, error) {
-	var o session.Owner
-	var ms int64
-	err := scan(&o.ID, &o.Host, &o.PID, &o.Started, &o.Socket, &ms)
-	o.Heartbeat = time.UnixMilli(ms)
+func scanOwner(scan func(...any) error) (ownerRow, error) {
+	var o ownerRow
+	var ms, up int64
+	err := scan(&o.ID, &o.Host, &o.PID, &o.Started, &o.Socket, &ms, &up)
+	o.Heartbeat, o.uptime = time.UnixMilli(ms), time.Duration(up)*time.Millisecond
 	return o, err
 }
 
 // alive reports whether an owner still counts: dead at once if its process on
 // this host is gone, a zombie or another one by now; otherwise dead when its
-// heartbeat is as old as the take-over age. One that lies in the future says
-// that the clock was set, and counts as old too; a live owner renews.
-func (s *Store) alive(o session.Owner, now time.Time) bool {
+// heartbeat is as old as the take-over age. On one host that age is told by how long
+// the host is up: setting the clock takes nothing from an owner that lives. Elsewhere
+// the clock has to do; a heartbeat in its future says that it was set, and counts as
+// old too. A live owner renews.
+func (s *Store) alive(o ownerRow, now time.Time) bool {
 	if o.ID == s.owner.ID {
 		return true
 	}
-	if o.Host == s.owner.Host && gone(o.PID, o.Started) {
-		return false
+	if o.Host == s.owner.Host {
+		if gone(o.PID, o.Started) {
+			return false
+		}
+		if up := s.opt.uptime(); up > 0 && o.uptime > 0 && up >= o.uptime-time.Second {
+			return up-o.uptime < s.opt.TakeoverAge
+		}
 	}
 	return now.Sub(o.Heartbeat).Abs() < s.opt.TakeoverAge
 }
@@ -133,7 +161,7 @@ func (t *tx) claimTree(id, root session.ID) (refusal, failure error) {
 	}
 	for _, o := range owners {
 		if t.s.alive(o, t.now) {
-			return &session.OwnedError{ID: id, Owner: o}, nil
+			return &session.OwnedError{ID: id, Owner: o.Owner}, nil
 		}
 	}
 	for _, o := range owners {
@@ -149,6 +177,27 @@ func (t *tx) claimTree(id, root session.ID) (refusal, failure error) {
 type renewOp struct{}
 
 func (renewOp) run(*tx) (refusal, failure error) { return nil, nil }
+
+// settle makes sure that what readers see is what a crash would leave. A commit that
+// failed at its sync may lie in the write-ahead log as a whole: no reader counts it,
+// but the recovery after a crash would. The next commit that succeeds overwrites it;
+// if there is none, the outcome stays unknown, and the error says why.
+func (s *Store) settle(ctx context.Context) error {
+	if !s.doubt.Load() {
+		return nil
+	}
+	return s.submit(ctx, "settle a failed write", &request{op: beatOp{}, durable: true})
+}
+
+// beatOp stores a heartbeat, due or not: the least that a transaction can write.
+type beatOp struct{}
+
+func (beatOp) run(t *tx) (refusal, failure error) {
+	if t.beat {
+		return nil, nil // this transaction has one already
+	}
+	return nil, t.renew()
+}
 
 // check implements Writer.Check above the queue.
 func (s *Store) check(ctx context.Context, w *Writer) error {

@@ -28,6 +28,9 @@ const (
 
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleEnv); role != "" {
+		if code, ok := diskRole(role); ok {
+			os.Exit(code)
+		}
 		os.Exit(runRole(role))
 	}
 	os.Exit(m.Run())
@@ -44,6 +47,9 @@ func runRole(role string) int {
 	s, err := sqlite.Open(ctx, os.Getenv(pathEnv), sqlite.Options{Heartbeat: time.Hour})
 	if err != nil {
 		return fail(err)
+	}
+	if rival(ctx, role, s) {
+		return 0
 	}
 	in := bufio.NewReader(os.Stdin)
 	next := func() string { line, _ := in.ReadString('\n'); return strings.TrimSpace(line) }

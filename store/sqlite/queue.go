@@ -55,6 +55,15 @@ func (t *tx) holder(num int64) *Writer {
 	return t.s.held[num]
 }
 
+// user returns the writer of this process that works on a session, or nil: one that
+// was closed, though the row could not be given up, works on nothing.
+func (t *tx) user(num int64) *Writer {
+	if w := t.holder(num); w != nil && !w.given.Load() {
+		return w
+	}
+	return nil
+}
+
 // submit queues an operation and waits for its outcome. If ctx ends before the
 // worker picked it up, it is dropped; after that ctx no longer matters.
 func (s *Store) submit(ctx context.Context, name string, r *request) error {
@@ -167,9 +176,11 @@ func (s *Store) transact(batch []*request, beat bool) error {
 		return err
 	}
 	if err := t.commitTx(); err != nil {
+		s.doubt.Store(true)
 		return err
 	}
 	if durable {
+		s.doubt.Store(false)
 		s.commits.Add(1)
 		s.requests.Add(int64(len(batch)))
 	} else {
@@ -201,7 +212,11 @@ func (t *tx) publish() {
 		switch {
 		case w != nil:
 			t.s.held[num] = w
-			if old != nil {
+			switch {
+			case old == nil:
+			case old.given.Load():
+				old.closed.Store(true)
+			default:
 				old.fence() // taken over, given up there, and now opened anew
 			}
 		case old != nil:

@@ -22,12 +22,16 @@ const (
 		ORDER BY first_seq`
 )
 
-// Exists implements session.Store.
+// Exists implements session.Store. After a write whose outcome is unknown it settles
+// that first.
 func (s *Store) Exists(ctx context.Context, id session.ID) (found bool, err error) {
 	if !s.enter() {
 		return false, session.ErrClosed
 	}
 	defer s.leave()
+	if err := s.settle(ctx); err != nil {
+		return false, err
+	}
 	err = s.read(ctx, func(ctx context.Context, c *readConn) error {
 		var one int
 		found, err = c.row(ctx, sqlExists, []any{string(id)}, []any{&one})
@@ -109,6 +113,9 @@ func (s *Store) head(ctx context.Context, id session.ID, num int64) (int64, erro
 		return 0, session.ErrClosed
 	}
 	defer s.leave()
+	if err := s.settle(ctx); err != nil {
+		return 0, err
+	}
 	got, head, err := s.lookup(ctx, id)
 	if err == nil && got != num {
 		err = session.ErrNotFound // deleted, and made anew

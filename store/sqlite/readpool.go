@@ -17,45 +17,50 @@ type readConn struct {
 	stmts map[string]*sql.Stmt
 }
 
-// readPool hands out readConns.
+// readPool hands out readConns. Each of readers places is either a connection that
+// nobody uses, or leave to make one: who reads one thing after another needs one.
 type readPool struct {
 	ctx   context.Context
 	db    *sql.DB
 	err   error // why there is no db
-	slots chan *readConn
+	idle  chan *readConn
+	leave chan struct{}
 }
 
 func newReadPool(ctx context.Context, path, mode string, busy time.Duration) *readPool {
-	p := &readPool{ctx: ctx, slots: make(chan *readConn, readers)}
+	p := &readPool{ctx: ctx, idle: make(chan *readConn, readers), leave: make(chan struct{}, readers)}
 	p.db, p.err = openDB(dsn(path, mode, pragmas(busy, "query_only(1)", "cache_size(-8192)")))
 	if p.err == nil {
 		p.db.SetMaxOpenConns(readers)
 		p.db.SetMaxIdleConns(readers)
 	}
 	for range readers {
-		p.slots <- nil // not connected yet
+		p.leave <- struct{}{}
 	}
 	return p
 }
 
 // get waits for a connection; put must follow.
 func (p *readPool) get(ctx context.Context) (*readConn, error) {
-	var c *readConn
 	select {
-	case c = <-p.slots:
+	case c := <-p.idle:
+		return c, nil
+	default:
+	}
+	select {
+	case c := <-p.idle:
+		return c, nil
+	case <-p.leave:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if c != nil {
-		return c, nil
+	err := p.err
+	var conn *sql.Conn
+	if err == nil {
+		conn, err = p.db.Conn(p.ctx)
 	}
-	if p.err != nil {
-		p.slots <- nil
-		return nil, p.err
-	}
-	conn, err := p.db.Conn(p.ctx)
 	if err != nil {
-		p.slots <- nil
+		p.leave <- struct{}{}
 		return nil, err
 	}
 	return &readConn{conn: conn, stmts: map[string]*sql.Stmt{}}, nil
@@ -68,18 +73,22 @@ func (p *readPool) put(c *readConn, err error) {
 		return
 	}
 	if err != nil {
-		discard(c.conn)
-		c = nil
+		discard(c.conn, c.stmts)
+		p.leave <- struct{}{}
+		return
 	}
-	p.slots <- c
+	p.idle <- c
 }
 
 // close waits for the readers and closes their connections.
 func (p *readPool) close() error {
 	var errs []error
 	for range readers {
-		if c := <-p.slots; c != nil {
+		select {
+		case c := <-p.idle:
+			closeStmts(c.stmts)
 			errs = append(errs, c.conn.Close())
+		case <-p.leave:
 		}
 	}
 	if p.db != nil {

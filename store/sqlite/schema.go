@@ -31,7 +31,8 @@ CREATE TABLE owners(
   pid       INTEGER NOT NULL,
   started   TEXT NOT NULL,
   socket    TEXT NOT NULL,
-  heartbeat INTEGER NOT NULL
+  heartbeat INTEGER NOT NULL,
+  uptime    INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE TABLE sessions(
   num         INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -104,7 +105,10 @@ func initialise(ctx context.Context, conn *sql.Conn, path string) (err error) {
 		return err
 	}
 	if !fresh {
-		return verifyFormat(ctx, conn, path)
+		if err := verifyFormat(ctx, conn, path); err != nil {
+			return err
+		}
+		return addUptime(ctx, conn)
 	}
 	if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return err
@@ -121,6 +125,28 @@ func initialise(ctx context.Context, conn *sql.Conn, path string) (err error) {
 		return err
 	}
 	return verifyFormat(ctx, conn, path)
+}
+
+// addUptime brings a file up to date that was made when owners had no uptime. Builds
+// of that time go on working with it, so its version stays.
+func addUptime(ctx context.Context, conn *sql.Conn) error {
+	has, err := hasUptime(ctx, conn)
+	if err != nil || has {
+		return err
+	}
+	_, err = conn.ExecContext(ctx, "ALTER TABLE owners ADD COLUMN uptime INTEGER NOT NULL DEFAULT 0")
+	if err != nil {
+		// Another process may have done the same meanwhile.
+		if has, again := hasUptime(ctx, conn); again == nil && has {
+			return nil
+		}
+	}
+	return err
+}
+
+func hasUptime(ctx context.Context, conn *sql.Conn) (has bool, err error) {
+	err = conn.QueryRowContext(ctx, "SELECT count(*) FROM pragma_table_info('owners') WHERE name='uptime'").Scan(&has)
+	return has, err
 }
 
 // isFresh reports whether the file is still empty of everything.

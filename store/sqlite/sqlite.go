@@ -54,8 +54,12 @@ type Options struct {
 	BusyTimeout time.Duration
 	// Socket is the control socket's address that the owner row tells others.
 	Socket string
-	// Now is the clock; nil is time.Now.
+	// Now is the clock; nil is time.Now. Given another one, owners of this host are
+	// judged by it alone (see Store.alive).
 	Now func() time.Time
+
+	// uptime is how long the host is up; nil is not known.
+	uptime func() time.Duration
 }
 
 func (o *Options) fill() {
@@ -70,6 +74,12 @@ func (o *Options) fill() {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+		if o.uptime == nil {
+			o.uptime = hostUptime
+		}
+	}
+	if o.uptime == nil {
+		o.uptime = func() time.Duration { return 0 }
 	}
 }
 
@@ -93,6 +103,9 @@ type Store struct {
 	ro    bool
 
 	reads *readPool
+	// noUptime: the file is from a time when owners did not say how long their host
+	// was up, and this store may not change that.
+	noUptime bool
 
 	mu       sync.Mutex // guards queue, and the setting of closed
 	closed   atomic.Bool
@@ -103,6 +116,8 @@ type Store struct {
 	worker   sync.WaitGroup
 
 	lastBeat atomic.Pointer[time.Time]
+	// doubt: a commit failed, and none has succeeded since. See settle.
+	doubt    atomic.Bool
 	commits  atomic.Int64
 	requests atomic.Int64
 	unsynced atomic.Int64
@@ -156,7 +171,11 @@ func OpenReadOnly(ctx context.Context, path string, opt Options) (*Store, error)
 	s.reads = newReadPool(s.ctx, path, mode, opt.BusyTimeout)
 	c, err := s.reads.get(ctx)
 	if err == nil {
-		err = verifyFormat(s.ctx, c.conn, path)
+		if err = verifyFormat(s.ctx, c.conn, path); err == nil {
+			var has bool
+			has, err = hasUptime(s.ctx, c.conn)
+			s.noUptime = !has
+		}
 		s.reads.put(c, err)
 	}
 	if err != nil {

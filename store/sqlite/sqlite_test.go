@@ -115,7 +115,7 @@ func factory() storetest.Factory {
 		},
 		Age: func(t testing.TB, s session.Store, d time.Duration) {
 			s.(*sqlite.Store).Age(d)
-			change(t, path(s), `UPDATE owners SET heartbeat=? WHERE id=?`, time.Now().Add(-d).UnixMilli(), s.(*sqlite.Store).Owner().ID)
+			change(t, path(s), `UPDATE owners SET heartbeat=?, uptime=max(uptime-?, 1) WHERE id=?`, time.Now().Add(-d).UnixMilli(), d.Milliseconds(), s.(*sqlite.Store).Owner().ID)
 		},
 		Damage: func(t testing.TB, s session.Store, id session.ID) {
 			change(t, path(s), `UPDATE sessions SET header=CAST('{"version":0,' AS BLOB) WHERE id=?`, string(id))
@@ -360,7 +360,7 @@ func TestDeadOwnersAreDropped(t *testing.T) {
 	path := newPath(t)
 	s := mustOpen(t, path, normal)
 	for i := range 5 {
-		change(t, path, `INSERT INTO owners VALUES(?, 'elsewhere', 1, '', '', 0)`, fmt.Sprint("dead", i))
+		change(t, path, `INSERT INTO owners VALUES(?, 'elsewhere', 1, '', '', 0, 0)`, fmt.Sprint("dead", i))
 	}
 	create(t, s, "s", 1)
 	if got := strings.Count(dump(t, path), "owners "); got != 1 {

@@ -201,7 +201,7 @@ func (op *openOp) run(t *tx) (refusal, failure error) {
 		return nil, err
 	case !found:
 		return fmt.Errorf("open session %s: %w", w.id, session.ErrNotFound), nil
-	case owner == t.s.owner.ID && t.holder(w.num) != nil:
+	case owner == t.s.owner.ID && t.user(w.num) != nil:
 		return fmt.Errorf("open session %s: this process has it open: %w", w.id, session.ErrExists), nil
 	}
 	if refusal, err := t.claimTree(w.id, session.ID(root)); refusal != nil || err != nil {

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	sqlite "modernc.org/sqlite"
 )
 
 // writeConn is the one connection that writes, with its statements prepared.
@@ -65,6 +67,9 @@ func newWriteConn(ctx context.Context, path string, opt Options) (_ *writeConn, 
 // setUp brings the connection and the file into the state that the store
 // promises, and reads back what decides on durability (core D20).
 func (c *writeConn) setUp(path string, opt Options) error {
+	if err := c.keepWAL(); err != nil {
+		return err
+	}
 	if err := c.walMode(opt.BusyTimeout); err != nil {
 		return err
 	}
@@ -72,6 +77,19 @@ func (c *writeConn) setUp(path string, opt Options) error {
 		return err
 	}
 	return initialise(c.ctx, c.conn, path)
+}
+
+// keepWAL leaves the companions beside the file, folded in, when the last connection
+// closes: whoever reads a store that nobody has open finds them and makes nothing.
+func (c *writeConn) keepWAL() error {
+	return c.conn.Raw(func(conn any) error {
+		control, ok := conn.(sqlite.FileControl)
+		if !ok {
+			return errors.New("the engine's driver controls no files")
+		}
+		_, err := control.FileControlPersistWAL("main", 1)
+		return err
+	})
 }
 
 // walMode turns the write-ahead log on. While another process does the same, the
@@ -220,16 +238,35 @@ func (c *writeConn) rows(fn func(scan func(...any) error) error, text string, ar
 	return rows.Err()
 }
 
-// close closes the connection. A broken one is thrown away instead of being
-// given back in an unknown state.
+// close closes the connection, whatever its state.
 func (c *writeConn) close() error {
-	if c.conn != nil && c.broken {
-		discard(c.conn)
+	if c.conn == nil {
+		return c.db.Close()
 	}
-	return c.db.Close()
+	for name, st := range map[string]*sql.Stmt{"begin": c.begin, "commit": c.commit, "rollback": c.rollback} {
+		if st != nil {
+			c.stmts[name] = st
+		}
+	}
+	if c.broken {
+		discard(c.conn, c.stmts)
+		return c.db.Close()
+	}
+	closeStmts(c.stmts)
+	return errors.Join(c.conn.Close(), c.db.Close())
+}
+
+// closeStmts ends the statements of a connection that is to be closed: the engine
+// keeps its files open while there is one.
+func closeStmts(stmts map[string]*sql.Stmt) {
+	for _, st := range stmts {
+		_ = st.Close() // it tells again what the statement's last run told
+	}
+	clear(stmts)
 }
 
 // discard makes the pool throw a connection away.
-func discard(conn *sql.Conn) {
+func discard(conn *sql.Conn, stmts map[string]*sql.Stmt) {
+	closeStmts(stmts)
 	_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the error is the request
 }

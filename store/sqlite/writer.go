@@ -19,6 +19,7 @@ type Writer struct {
 
 	fenced atomic.Bool
 	closed atomic.Bool
+	given  atomic.Bool            // Close was called: nothing of it is left but the row's owner, which the store gives up
 	lost   atomic.Pointer[func()] // told once, when the session was taken over
 	mu     sync.Mutex             // held by Close; no other method takes it
 }
@@ -28,7 +29,7 @@ func (w *Writer) usable() error {
 	if w.fenced.Load() {
 		return &session.FencedError{ID: w.id}
 	}
-	if w.closed.Load() || w.s.closed.Load() {
+	if w.given.Load() || w.closed.Load() || w.s.closed.Load() {
 		return fmt.Errorf("session %s: writer: %w", w.id, session.ErrClosed)
 	}
 	return nil
@@ -79,13 +80,15 @@ func (w *Writer) Check(ctx context.Context) error {
 }
 
 // Close implements session.Writer. The end of ctx does not keep it from giving
-// the session up. If that fails, Close may be called again.
+// the session up. If that fails, Close may be called again, and the store goes on
+// trying with its heartbeats.
 func (w *Writer) Close(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed.Load() {
 		return nil
 	}
+	w.given.Store(true)
 	err := w.s.submit(context.WithoutCancel(ctx), w.name("close"), &request{op: &closeOp{w: w}})
 	if errors.Is(err, session.ErrClosed) {
 		err = nil // the store gave everything up when it was closed

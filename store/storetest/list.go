@@ -54,6 +54,10 @@ func testList(t *testing.T, f Factory) {
 			{session.Filter{State: "running"}, "b e", "e b"},
 			{session.Filter{State: "running", Parent: "b"}, "e", "e"},
 			{session.Filter{Root: "none"}, "", ""},
+			{session.Filter{IDPrefix: "c"}, "c", "c"},
+			{session.Filter{IDPrefix: "cc"}, "", ""},
+			{session.Filter{IDPrefix: "a", Top: true}, "a", "a"},
+			{session.Filter{IDPrefix: "b", Top: true}, "", ""},
 		} {
 			for newest, want := range map[bool]string{false: tt.want, true: tt.newest} {
 				l, err := r.List(r.ctx, tt.f, session.Page{Newest: newest})

@@ -1,0 +1,111 @@
+package sqlite_test
+
+import (
+	"database/sql"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/store/sqlite"
+)
+
+// The wall clock of the machine is set by hours, forward and back, while a process
+// holds a session: nobody can take it, and it goes on. Only when the machine itself
+// has been up for the take-over age without a heartbeat may another have it, and
+// then the owner is fenced out, wherever the wall clock stands (design § 4, Ownership).
+func TestClockStepTakesNothing(t *testing.T) {
+	path := newPath(t)
+	var shift, up atomic.Int64
+	up.Store(int64(time.Hour))
+	options := func() sqlite.Options {
+		return sqlite.Options{
+			Synchronous: sqlite.Normal, Heartbeat: time.Hour,
+			Now: func() time.Time { return time.Now().Add(time.Duration(shift.Load())) },
+		}.WithUptime(func() time.Duration { return time.Duration(up.Load()) })
+	}
+	a, b := mustOpen(t, path, options()), mustOpen(t, path, options())
+	w := create(t, a, "s", 1)
+	head := int64(1)
+	for _, step := range []time.Duration{3 * time.Hour, -9 * time.Hour, 365 * 24 * time.Hour, 0, -16 * time.Second, 16 * time.Second} {
+		shift.Store(int64(step))
+		var owned *session.OwnedError
+		if _, err := b.Open(t.Context(), "s"); !errors.As(err, &owned) {
+			t.Errorf("after a step of %v another process has it: %v", step, err)
+		}
+		if err := b.Delete(t.Context(), "s"); !errors.Is(err, session.ErrInUse) {
+			t.Errorf("after a step of %v: delete: %v", step, err)
+		}
+		if rec, _, err := b.Inspect(t.Context(), "s"); err != nil || !rec.Live {
+			t.Errorf("after a step of %v: live %v, %v", step, rec.Live, err)
+		}
+		if err := errors.Join(w.Check(t.Context()), w.Append(t.Context(), head, events(head, 1, 0), nil)); err != nil {
+			t.Errorf("after a step of %v the owner cannot go on: %v", step, err)
+		}
+		head++
+	}
+	up.Add(int64(14 * time.Second))
+	var owned *session.OwnedError
+	if _, err := b.Open(t.Context(), "s"); !errors.As(err, &owned) {
+		t.Errorf("before the take-over age: %v", err)
+	}
+	shift.Store(int64(-5 * time.Hour))
+	up.Add(int64(2 * time.Second))
+	taken, err := b.Open(t.Context(), "s")
+	if err != nil {
+		t.Fatalf("after 16 s without a heartbeat: %v", err)
+	}
+	var fenced *session.FencedError
+	if err := w.Append(t.Context(), head, events(head, 1, 0), nil); !errors.As(err, &fenced) {
+		t.Errorf("append by the former owner: %v", err)
+	}
+	if err := taken.Append(t.Context(), head, events(head, 1, 0), nil); err != nil {
+		t.Error(err)
+	}
+	if n := length(t, b, "s"); n != head+1 {
+		t.Errorf("%d events, want %d", n, head+1)
+	}
+}
+
+// A file of the time before owners told how long their host was up can be read as
+// it is and is brought up to date by who writes.
+func TestOlderOwnerTable(t *testing.T) {
+	path := newPath(t)
+	s := mustOpen(t, path, normal)
+	if err := create(t, s, "s", 2).Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	change(t, path, `ALTER TABLE owners DROP COLUMN uptime`)
+	ro, err := sqlite.OpenReadOnly(t.Context(), path, normal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err := ro.List(t.Context(), session.Filter{}, session.Page{}); err != nil || len(l.Records) != 1 {
+		t.Errorf("list: %d records, %v", len(l.Records), err)
+	}
+	if n := length(t, ro, "s"); n != 2 {
+		t.Errorf("%d events", n)
+	}
+	w, err := mustOpen(t, path, normal).Open(t.Context(), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Append(t.Context(), 2, events(2, 1, 0), nil); err != nil {
+		t.Error(err)
+	}
+	// The reader from before goes on, and so does a build that knows no such column.
+	if rec, _, err := ro.Inspect(t.Context(), "s"); err != nil || rec.Owner == nil || !rec.Live {
+		t.Errorf("inspect: %+v, %v", rec, err)
+	}
+	if err := ro.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	raw(t, path, func(db *sql.DB) error {
+		_, err := db.ExecContext(t.Context(), `INSERT INTO owners(id, host, pid, started, socket, heartbeat) VALUES('old','h',1,'','',1)`)
+		return err
+	})
+}
