@@ -65,7 +65,8 @@ func rows() []row {
 		row{workVersion, "command", nil},
 		row{workFirst, "command", []limit{{"wall", 20 * ms, 0}, {"MB peak", 30, 0}}},
 	)
-	return append(append(list, scaleRows(10_000)...), scaleRows(100_000)...)
+	list = append(append(list, scaleRows(10_000)...), scaleRows(100_000)...)
+	return append(list, bigRows()...)
 }
 
 // groups are the rows that are measured together, in one process.
@@ -89,6 +90,7 @@ func groups() map[string]func(context.Context, *bench) error {
 		"command":      firstResult,
 		"scale-10000":  scale(10_000),
 		"scale-100000": scale(100_000),
+		"big":          big,
 	}
 }
 
@@ -107,6 +109,6 @@ func chosen(pattern *regexp.Regexp) []string {
 func missing() []string {
 	return []string{
 		"fork on disk (under 4 KB)", "10 ms resume from a checkpoint at the head", "list of 10,000 live children",
-		"tree of 5 × 4", "cancel of 1,000 descendants", "memory of a 200 MiB log", "peers",
+		"tree of 5 × 4", "cancel of 1,000 descendants", "peers",
 	}
 }
