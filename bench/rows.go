@@ -80,7 +80,8 @@ func rows() []row {
 		row{workVersion, "command", nil},
 		row{workFirst, "command", []limit{{"wall", 20 * ms, 0}, {"MB peak", 30, 0}}},
 	)
-	return append(append(list, scaleRows(10_000)...), scaleRows(100_000)...)
+	list = append(append(list, scaleRows(10_000)...), scaleRows(100_000)...)
+	return append(list, bigRows()...)
 }
 
 // groups are the rows that are measured together, in one process.
@@ -109,6 +110,7 @@ func groups() map[string]func(context.Context, *bench) error {
 		"command":      firstResult,
 		"scale-10000":  scale(10_000),
 		"scale-100000": scale(100_000),
+		"big":          big,
 	}
 }
 
@@ -126,7 +128,6 @@ func chosen(pattern *regexp.Regexp) []string {
 // missing is what the design has a target for and no row measures yet.
 func missing() []string {
 	return []string{
-		"10 ms resume from a checkpoint at the head", "list of 10,000 live children",
-		"cancel of 1,000 descendants", "memory of a 200 MiB log", "peers",
+		"10 ms resume from a checkpoint at the head", "list of 10,000 live children", "cancel of 1,000 descendants", "peers",
 	}
 }
