@@ -232,7 +232,12 @@ func TestEVT14Contained(t *testing.T) {
 				panic(unprintable{})
 			},
 		}, nil)
-		s.Service.AddHooks(subagent.Hooks{Started: func(subagent.StartEdge) { after++ }, Ended: func(subagent.EndEdge) { after++ }}, nil)
+		s.Service.AddHooks(subagent.Hooks{Started: func(subagent.StartEdge) { after++ }, Ended: func(e subagent.EndEdge) {
+			after++
+			if got := message.JoinText(e.Output); got != "hi" {
+				t.Errorf("EVT-30: a later hook sees the output %q", got)
+			}
+		}}, nil)
 		run := s.Start(t, t.Context(), "spawn", subagenttest.Request(s.Parent(t), "hello"))
 		synctest.Wait()
 		res := subagenttest.Await(t, run)

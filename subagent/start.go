@@ -114,11 +114,13 @@ func (s *Service) watch(t *ticket, start StartEdge, hooks []*hookEntry) {
 		if e.hooks.Ended == nil || !e.concerns(start.Parent) {
 			continue
 		}
-		if end.Output == nil && end.Failure == nil && len(res.Output) > 0 {
-			// A listener that edits its copy cannot change what the caller receives.
-			end.Output = cloneBlocks(res.Output)
+		own := end
+		if end.Failure == nil && len(res.Output) > 0 {
+			// A listener that edits its copy changes neither what the caller receives nor
+			// what the other listeners see.
+			own.Output = cloneBlocks(res.Output)
 		}
-		s.tell("subagent/end", func() { e.hooks.Ended(end) })
+		s.tell("subagent/end", func() { e.hooks.Ended(own) })
 	}
 }
 

@@ -167,7 +167,7 @@ type StartEdge struct {
 type EndEdge struct {
 	StartEdge
 	StopReason StopReason
-	// Output is a copy of the final output; nil where there was none.
+	// Output is the listener's own copy of the final output; nil where there was none.
 	Output []message.Block
 	// Failure is set when the result could not be had (amendment P34).
 	Failure *Failure
