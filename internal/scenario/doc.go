@@ -1,0 +1,121 @@
+// Package scenario holds the stories of the whole system: what the seeds promise, as
+// scripts that a stranger can read, each with the outcome that must come of it. The
+// scripts are the files testdata/*.txt; this package has no code beside its tests.
+//
+// # A script
+//
+// A script begins with its title, behind "# ", and what it is about. A line such as
+//
+//	C045  ended before publication, the start fails and nothing is left
+//
+// names a clause that it tells, as docs/seam.md counts them, in ascending order, with what
+// the clause says. Behind the line "---" stand the steps. A step is one directive in a
+// line; some take indented lines below it. Lines that begin with "| " are the outcome of
+// the step above them: all that happened until nothing went on by itself any more. Lines
+// that begin with "#" explain. Whatever is not known is an error with file and line.
+//
+// A step's outcome holds, in this order: news of providers and questions to people; child
+// by child its creation, the edges of its run and its disposal; the turns of other agents;
+// the calls that returned, among them some that an earlier step began. Children are named
+// as they come, child-1 or, elsewhere, after their provider, far-1; of those that began at
+// the same time the one whose call stands first in the parent's log is the first. Runs are
+// run-1 and so on. There are no times: a story runs in a bubble of testing/synctest, on a
+// clock of its own.
+//
+//	go test ./internal/scenario            plays all stories
+//	go test ./internal/scenario -update    writes what happened into the scripts
+//
+// testdata/clauses lists which clauses a story must tell, and which ones wait for what.
+//
+// # Words
+//
+// TEXT is quoted as in Go, JSON an object, LIST names with commas between them, or
+// "nothing". A GATE is a name at which something waits until "open GATE". An AGENT is one
+// that the story made, or a child. A RUN is a name that "start" gives.
+//
+// # What there is
+//
+//	store memory|sqlite
+//	identity TEXT
+//	persona TEXT
+//	limit depth|children|live N
+//	approver allows|rejects [at GATE]
+//	route NAME
+//	agent NAME [cwd PATH] [route NAME] [model NAME] [max-tokens N] [effort NAME] [runtime-depth N] [from log|turns of AGENT]
+//	foreign NAME below AGENT, and indented lines of EVENT-TYPE JSON
+//	tool NAME [of AGENT] [asking TEXT] [until GATE]
+//	drop NAME
+//	provider NAME is spawn|remote [able LIST] [inheriting] [publishing at GATE] [failing TEXT]
+//	delegate TOOL to PROVIDER [about TEXT] [model NAME] [persona TEXT] [allow LIST] [deny LIST] [cap N] [uncapped]
+//	when asked TEXT | when PROVIDER is asked TEXT, and indented lines of what is answered
+//	refuse EVENT-TYPE TEXT | refuse writes TEXT | refuse prompt TEXT
+//	hook fails|edits|vetoes
+//	mount shell TEXT
+//	on creation cancel RUN | on creation dispose AGENT
+//
+// Without a store the logs are in memory alone. "able" lists outputSchema, depthLimit,
+// toolFilter, persona or everything. A tool that asks needs an approval; one with a gate
+// does not hear of a cancel. "refuse" makes subagents' logs refuse events of a type, the
+// store refuse what is written of subagents, or a hook reject a prompt before its step.
+// "on creation" does something once, when the next child is announced.
+//
+// What is answered to a prompt is one line for each call of a model, made of
+//
+//	say TEXT  think TEXT  call TOOL JSON|TEXT  hold at GATE  hang  fail CODE TEXT
+//	refuse TEXT  panic TEXT  cut  break  stop
+//
+// where hang waits until it is cancelled, cut ends at the token limit, break breaks the
+// stream off, and stop says no more. A remote child answers with one line of
+//
+//	say TEXT  end REASON  diagnose TEXT  capture JSON  hold at GATE  lose CODE TEXT  stick TEXT
+//
+// where lose is a result that cannot be had and stick a child that is not released.
+//
+// # What happens
+//
+//	start RUN on PROVIDER for AGENT|nobody TEXT [label TEXT] [cap N] [allow LIST] [deny LIST] [filter without lists]
+//	      [persona TEXT] [literal TEXT] [route NAME] [model NAME] [max-tokens N] [schema JSON|TEXT] [cancelled]
+//	change request of RUN
+//	cancel RUN
+//	wait RUN [times N] [briefly]
+//	close RUN [times N] [briefly]
+//	prompt AGENT TEXT
+//	steer AGENT TEXT
+//	inject AGENT TEXT
+//	interrupt AGENT
+//	switch AGENT sandbox NAME
+//	dispose AGENT
+//	open GATE
+//	hold writes at GATE
+//	pass DURATION
+//	unregister PROVIDER
+//	unmount TOOL
+//	end the process
+//	crash
+//	resume AGENT [runtime-depth N]
+//
+// "cancel" ends the context that was given to Start; "briefly" waits with a context that
+// has ended already; "change" scribbles over everything that Start was given. Behind
+// "end the process" and "crash" the next step begins another process over the same store.
+//
+// # What is shown
+//
+//	log AGENT [from N] [only LIST]
+//	header AGENT
+//	sent AGENT [call N]
+//	tools [AGENT]
+//	describe TOOL [parameters]
+//	providers
+//	received PROVIDER
+//	operations of RUN
+//	identify SESSION
+//	overlap
+//	stored [AGENT]
+//	left
+//
+// "sent" is what the model was sent, last or in the call of that number; "received" what
+// reached a provider; "identify" what a stored log says that its session is; "stored" what
+// the store holds; "left" what is live, and which runs are not closed.
+//
+// Floor T.
+package scenario

@@ -1,0 +1,140 @@
+package scenario_test
+
+import (
+	"errors"
+
+	"github.com/offshoot-dev/offshoot/llm"
+	"github.com/offshoot-dev/offshoot/llm/scripted"
+	"github.com/offshoot-dev/offshoot/message"
+	"github.com/offshoot-dev/offshoot/subagent"
+	"github.com/offshoot-dev/offshoot/subagent/subagenttest"
+)
+
+// parseWhen scripts what is answered to a prompt: by models, one line for each call,
+// or by a child of a remote provider, in one line.
+func parseWhen(a *args) action {
+	if a.peek("asked") {
+		return parseAsked(a)
+	}
+	name := a.word("asked or a provider")
+	a.literal("is")
+	a.literal("asked")
+	prompt := a.text("a text")
+	var play func(w *world) subagenttest.Play
+	a.lines(func(l *args) {
+		if play != nil {
+			l.fail("a remote child answers in one line")
+		}
+		play = parsePlay(l)
+	})
+	return func(w *world) {
+		p := w.providers[name]
+		if p == nil || p.remote == nil {
+			w.fatal("no remote provider is named %q", name)
+		}
+		p.plays[prompt] = play(w)
+	}
+}
+
+func parseAsked(a *args) action {
+	prompt := a.text("a text")
+	var steps []func(w *world) scripted.Step
+	a.lines(func(l *args) {
+		var parts []func(w *world) scripted.Part
+		for l.more() {
+			parts = append(parts, parsePart(l))
+		}
+		steps = append(steps, func(w *world) (step scripted.Step) {
+			for _, p := range parts {
+				step = append(step, p(w))
+			}
+			return step
+		})
+	})
+	return func(w *world) {
+		var made []scripted.Step
+		for _, s := range steps {
+			made = append(made, s(w))
+		}
+		w.answers[prompt] = made
+		if w.sys != nil {
+			w.sys.Answer(prompt, made...)
+		}
+	}
+}
+
+// parsePart reads one part of what a model answers.
+func parsePart(l *args) func(w *world) scripted.Part {
+	always := func(p scripted.Part) func(*world) scripted.Part {
+		return func(*world) scripted.Part { return p }
+	}
+	switch word := l.word("a part of an answer"); word {
+	case "say":
+		return always(scripted.Say(l.text("a text")))
+	case "think":
+		return always(scripted.Reason(l.text("a text")))
+	case "call":
+		tool := l.word("a tool")
+		if l.more() && l.tokens[l.at].kind == textToken {
+			return always(scripted.CallLiteral(tool, l.text("arguments")))
+		}
+		return always(scripted.CallLiteral(tool, l.json("arguments")))
+	case "hold":
+		l.literal("at")
+		gate := l.word("a gate")
+		return func(w *world) scripted.Part { return subagenttest.Hold(w.gate(gate)) }
+	case "hang":
+		return always(scripted.Hang())
+	case "fail":
+		code := l.word("a code")
+		return always(scripted.Fail(code, l.text("a text")))
+	case "refuse":
+		return always(scripted.Refuse(l.text("a text")))
+	case "panic":
+		return always(scripted.Panic(l.text("a text")))
+	case "cut":
+		return always(scripted.MaxTokens())
+	case "break":
+		return always(scripted.Raw(llm.Chunk{Kind: llm.ChunkTextDelta, Index: 7, Text: "?"}))
+	case "stop":
+		return always(scripted.Empty())
+	default:
+		l.fail("%q is no part of an answer", word)
+		return always(scripted.Part{})
+	}
+}
+
+// parsePlay reads how a remote child behaves.
+func parsePlay(l *args) func(w *world) subagenttest.Play {
+	var play subagenttest.Play
+	var gate string
+	for l.more() {
+		switch word := l.word("a part of an answer"); word {
+		case "say":
+			b := text(l.text("a text"))
+			play.Result.Output, play.Partial = b, b
+		case "end":
+			play.Result.StopReason = subagent.StopReason(l.word("a stop reason"))
+		case "diagnose":
+			play.Result.Diagnostic = l.text("a text")
+		case "capture":
+			play.Result.Structured = []byte(l.json("a value"))
+		case "hold":
+			l.literal("at")
+			gate = l.word("a gate")
+		case "lose":
+			play.Err = &llm.Error{Failure: message.Failure{Code: l.word("a code"), Message: l.text("a text")}}
+		case "stick":
+			play.CloseErr = errors.New(l.text("a text"))
+		default:
+			l.fail("%q is nothing that a remote child does", word)
+		}
+	}
+	return func(w *world) subagenttest.Play {
+		p := play
+		if gate != "" {
+			p.Hold = w.gate(gate)
+		}
+		return p
+	}
+}
