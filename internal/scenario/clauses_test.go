@@ -1,7 +1,6 @@
 package scenario_test
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"regexp"
@@ -64,16 +63,15 @@ func known(t *testing.T) map[string]bool {
 // sorting returns what is to become of each clause: "told" or "later".
 func sorting(t *testing.T) map[string]string {
 	t.Helper()
-	f, err := os.Open("testdata/clauses")
+	data, err := os.ReadFile("testdata/clauses")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
 	sort := map[string]string{}
-	group := ""
-	scan := bufio.NewScanner(f)
-	for n := 1; scan.Scan(); n++ {
-		line := scan.Text()
+	group, n := "", 0
+	for line := range strings.Lines(string(data)) {
+		n++
+		line = strings.TrimSpace(line)
 		word, why, _ := strings.Cut(line, " ")
 		switch {
 		case line == "" || word == "#":
@@ -91,9 +89,6 @@ func sorting(t *testing.T) map[string]string {
 				sort[c] = group
 			}
 		}
-	}
-	if err := scan.Err(); err != nil {
-		t.Fatal(err)
 	}
 	return sort
 }
