@@ -25,7 +25,7 @@ func directives() map[string]directive {
 		"foreign":  {"foreign NAME below AGENT, and indented lines of EVENT-TYPE JSON", parseForeign},
 		"tool":     {"tool NAME [of AGENT] [asking TEXT] [until GATE]", parseTool},
 		"drop":     {"drop NAME", parseDrop},
-		"provider": {"provider NAME is spawn|remote [able LIST] [inheriting] [publishing at GATE] [failing TEXT]", parseProvider},
+		"provider": {"provider NAME|default is spawn|fork|remote [able LIST] [inheriting] [publishing at GATE] [failing TEXT]", parseProvider},
 		"delegate": {"delegate TOOL to PROVIDER [about TEXT] [model NAME] [persona TEXT] [allow LIST] [deny LIST] [cap N] [uncapped]", parseDelegate},
 		"when":     {"when asked TEXT | when PROVIDER is asked TEXT, and indented lines of what is answered", parseWhen},
 		"refuse":   {"refuse EVENT-TYPE TEXT | refuse writes TEXT | refuse prompt TEXT", parseRefuse},

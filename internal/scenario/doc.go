@@ -45,7 +45,7 @@
 //	foreign NAME below AGENT, and indented lines of EVENT-TYPE JSON
 //	tool NAME [of AGENT] [asking TEXT] [until GATE]
 //	drop NAME
-//	provider NAME is spawn|remote [able LIST] [inheriting] [publishing at GATE] [failing TEXT]
+//	provider NAME|default is spawn|fork|remote [able LIST] [inheriting] [publishing at GATE] [failing TEXT]
 //	delegate TOOL to PROVIDER [about TEXT] [model NAME] [persona TEXT] [allow LIST] [deny LIST] [cap N] [uncapped]
 //	when asked TEXT | when PROVIDER is asked TEXT, and indented lines of what is answered
 //	refuse EVENT-TYPE TEXT | refuse writes TEXT | refuse prompt TEXT

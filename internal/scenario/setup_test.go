@@ -10,6 +10,7 @@ import (
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/subagent/delegate"
+	"github.com/offshoot-dev/offshoot/subagent/fork"
 	"github.com/offshoot-dev/offshoot/subagent/spawn"
 	"github.com/offshoot-dev/offshoot/subagent/subagenttest"
 	"github.com/offshoot-dev/offshoot/tool"
@@ -161,7 +162,7 @@ func parseDrop(a *args) action {
 func parseProvider(a *args) action {
 	name := a.word("a name")
 	a.literal("is")
-	kind := a.literal("spawn", "remote")
+	kind := a.literal("spawn", "fork", "remote")
 	remote := &subagenttest.Scripted{ProviderName: name}
 	var gate, failing string
 	a.options(func(word string) bool {
@@ -186,9 +187,15 @@ func parseProvider(a *args) action {
 	return func(w *world) {
 		p := &provider{plays: map[string]subagenttest.Play{}}
 		var impl subagent.Provider
+		own := name
+		if name == "default" {
+			own = "" // which is the kind's own name
+		}
 		switch kind {
 		case "spawn":
-			impl = spawn.New(name)
+			impl = spawn.New(own)
+		case "fork":
+			impl = fork.New(own)
 		case "remote":
 			p.remote, impl = remote, remote
 			remote.Play = func(req *subagent.ResolvedRequest) subagenttest.Play { return p.plays[message.JoinText(req.Prompt)] }
@@ -213,7 +220,7 @@ func parseProvider(a *args) action {
 			return
 		}
 		p.unregister = unregister
-		w.providers[name] = p
+		w.providers[impl.Name()] = p
 	}
 }
 

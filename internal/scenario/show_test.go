@@ -160,7 +160,35 @@ func parseDescribe(a *args) action {
 }
 
 func parseProviders(*args) action {
-	return func(w *world) { w.say("%s", list(w.system().Service.Providers())) }
+	return func(w *world) {
+		names := w.system().Service.Providers()
+		for _, name := range names {
+			p, ok := w.sys.Service.Provider(name)
+			if !ok {
+				w.fatal("provider %s is listed and not there", name)
+			}
+			begins := "anew"
+			if p.InheritsParentContext() {
+				begins = "with the conversation"
+			}
+			w.say("%s: can %s; a child begins %s", name, list(abilities(p.Capabilities())), begins)
+		}
+		if len(names) == 0 {
+			w.say("none")
+		}
+	}
+}
+
+func abilities(c subagent.Capabilities) (names []string) {
+	for _, flag := range []struct {
+		name string
+		has  bool
+	}{{"outputSchema", c.OutputSchema}, {"depthLimit", c.DepthLimit}, {"toolFilter", c.ToolFilter}, {"persona", c.Persona}} {
+		if flag.has {
+			names = append(names, flag.name)
+		}
+	}
+	return names
 }
 
 func parseReceived(a *args) action {
