@@ -18,7 +18,7 @@ func directives() map[string]directive {
 		"store":    {"store memory|sqlite", parseStore},
 		"identity": {"identity TEXT", parseIdentity},
 		"persona":  {"persona TEXT", parsePersona},
-		"limit":    {"limit depth|children|live N", parseLimit},
+		"limit":    {"limit depth N", parseLimit},
 		"approver": {"approver allows|rejects [at GATE]", parseApprover},
 		"route":    {"route NAME", parseRoute},
 		"agent":    {"agent NAME [cwd PATH] [route NAME] [model NAME] [max-tokens N] [effort NAME] [runtime-depth N] [from log|turns of AGENT]", parseAgent},
@@ -41,7 +41,6 @@ func directives() map[string]directive {
 		"wait":       {"wait RUN [times N] [briefly]", parseWait},
 		"close":      {"close RUN [times N] [briefly]", parseClose},
 		"prompt":     {"prompt AGENT TEXT", parsePrompt},
-		"steer":      {"steer AGENT TEXT", parseSteer},
 		"inject":     {"inject AGENT TEXT", parseInject},
 		"interrupt":  {"interrupt AGENT", parseInterrupt},
 		"switch":     {"switch AGENT sandbox NAME", parseSwitch},
@@ -97,17 +96,9 @@ func parsePersona(a *args) action {
 }
 
 func parseLimit(a *args) action {
-	what, n := a.literal("depth", "children", "live"), a.number("a number")
-	return before("limit", func(w *world) {
-		switch what {
-		case "depth":
-			w.opts.MaxDepth = &n
-		case "children":
-			w.opts.MaxChildren = int(n)
-		case "live":
-			w.opts.MaxLive = int(n)
-		}
-	})
+	a.literal("depth")
+	n := a.number("a number")
+	return before("limit", func(w *world) { w.opts.MaxDepth = &n })
 }
 
 // capabilities takes a list of the four by their names.

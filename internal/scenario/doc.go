@@ -38,7 +38,7 @@
 //	store memory|sqlite
 //	identity TEXT
 //	persona TEXT
-//	limit depth|children|live N
+//	limit depth N
 //	approver allows|rejects [at GATE]
 //	route NAME
 //	agent NAME [cwd PATH] [route NAME] [model NAME] [max-tokens N] [effort NAME] [runtime-depth N] [from log|turns of AGENT]
@@ -80,7 +80,6 @@
 //	wait RUN [times N] [briefly]
 //	close RUN [times N] [briefly]
 //	prompt AGENT TEXT
-//	steer AGENT TEXT
 //	inject AGENT TEXT
 //	interrupt AGENT
 //	switch AGENT sandbox NAME

@@ -215,7 +215,6 @@ func sending(a *args, send func(*agent.Agent, message.Message) error) action {
 }
 
 func parsePrompt(a *args) action { return sending(a, (*agent.Agent).Followup) }
-func parseSteer(a *args) action  { return sending(a, (*agent.Agent).Steer) }
 func parseInject(a *args) action { return sending(a, (*agent.Agent).Inject) }
 
 func parseInterrupt(a *args) action {
