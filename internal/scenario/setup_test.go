@@ -262,6 +262,8 @@ func parseDelegate(a *args) action {
 		case "cap":
 			n := a.number("a number")
 			cfg.MaxDepth = &n
+		case "schema":
+			cfg.OutputSchema = []byte(a.json("a schema"))
 		case "uncapped":
 			cfg.ProviderManaged = true
 		default:
