@@ -26,7 +26,7 @@ func directives() map[string]directive {
 		"tool":     {"tool NAME [of AGENT] [asking TEXT] [until GATE]", parseTool},
 		"drop":     {"drop NAME", parseDrop},
 		"provider": {"provider NAME|default is spawn|fork|remote [able LIST] [inheriting] [publishing at GATE] [failing TEXT]", parseProvider},
-		"delegate": {"delegate TOOL to PROVIDER [about TEXT] [model NAME] [persona TEXT] [allow LIST] [deny LIST] [cap N] [uncapped]", parseDelegate},
+		"delegate": {"delegate TOOL to PROVIDER [about TEXT] [model NAME] [persona TEXT] [allow LIST] [deny LIST] [schema JSON] [cap N] [uncapped]", parseDelegate},
 		"when":     {"when asked TEXT | when PROVIDER is asked TEXT, and indented lines of what is answered", parseWhen},
 		"refuse":   {"refuse EVENT-TYPE TEXT | refuse writes TEXT | refuse prompt TEXT", parseRefuse},
 		"hook":     {"hook fails|edits|vetoes", parseHook},

@@ -46,7 +46,7 @@
 //	tool NAME [of AGENT] [asking TEXT] [until GATE]
 //	drop NAME
 //	provider NAME|default is spawn|fork|remote [able LIST] [inheriting] [publishing at GATE] [failing TEXT]
-//	delegate TOOL to PROVIDER [about TEXT] [model NAME] [persona TEXT] [allow LIST] [deny LIST] [cap N] [uncapped]
+//	delegate TOOL to PROVIDER [about TEXT] [model NAME] [persona TEXT] [allow LIST] [deny LIST] [schema JSON] [cap N] [uncapped]
 //	when asked TEXT | when PROVIDER is asked TEXT, and indented lines of what is answered
 //	refuse EVENT-TYPE TEXT | refuse writes TEXT | refuse prompt TEXT
 //	hook fails|edits|vetoes

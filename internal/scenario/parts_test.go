@@ -2,6 +2,7 @@ package scenario_test
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/llm/scripted"
@@ -56,6 +57,8 @@ func parseAsked(a *args) action {
 		for _, s := range steps {
 			made = append(made, s(w))
 		}
+		// A call too many fails, instead of going on for ever.
+		made = append(made, scripted.Step{scripted.Fail("STORY", fmt.Sprintf("the story has no line for call %d of %q", len(steps)+1, prompt))})
 		w.answers[prompt] = made
 		if w.sys != nil {
 			w.sys.Answer(prompt, made...)
