@@ -173,9 +173,13 @@ const (
 
 // Filter selects sessions; zero fields select all.
 type Filter struct {
+	// Parent selects the sessions whose header names it, but for those that are the
+	// root of a tree of their own: one that was imported without its parent keeps
+	// the name as lineage and is nobody's child, also when a session of that id
+	// comes to be stored later.
 	Parent ID
 	Root   ID
-	// Top selects sessions without a parent.
+	// Top selects roots of trees.
 	Top    bool
 	Origin string
 	Cwd    string

@@ -80,8 +80,9 @@ func (r *row) compare(at int64, id session.ID) int {
 
 func (r *row) matches(f session.Filter) bool {
 	h := &r.header
-	return (f.Parent == "" || h.ParentSession == f.Parent) &&
-		(!f.Top || h.ParentSession == "") &&
+	top := h.ParentSession == "" || r.root == h.ID
+	return (f.Parent == "" || !top && h.ParentSession == f.Parent) &&
+		(!f.Top || top) &&
 		(f.Root == "" || r.root == f.Root) &&
 		(f.Origin == "" || h.Origin == f.Origin) &&
 		(f.Cwd == "" || h.Cwd == f.Cwd) &&

@@ -21,6 +21,9 @@ const (
 // schema. Numbers of sessions are never used twice (AUTOINCREMENT): a writer or
 // a reader that holds a number means that one session for ever.
 //
+// parent is the header's parentSession where that makes the session somebody's child:
+// it is empty for the root of a tree, whatever the header names.
+//
 // There is no index on origin: nearly all sessions share one. The index on cwd
 // covers sessions without a parent, which is what people look up by folder; the
 // one on owner holds only sessions that a process has open.

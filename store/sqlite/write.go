@@ -84,7 +84,11 @@ func (op *createOp) run(t *tx) (refusal, failure error) {
 	if err != nil {
 		return nil, err
 	}
-	res, err := st.ExecContext(t.ctx, string(id), op.header, op.h.CreatedAt, string(op.h.ParentSession), string(op.meta.Root),
+	parent := op.h.ParentSession
+	if op.meta.Root == id {
+		parent = "" // lineage alone; see session.Filter
+	}
+	res, err := st.ExecContext(t.ctx, string(id), op.header, op.h.CreatedAt, string(parent), string(op.meta.Root),
 		op.h.Origin, op.h.Cwd, string(prefix.ID), prefix.Len, op.head, t.s.owner.ID, t.now.UnixMilli(),
 		op.cells.cols[0], op.cells.cols[1], op.cells.cols[2], op.cells.cols[3], state)
 	if err != nil {

@@ -70,6 +70,32 @@ func testList(t *testing.T, f Factory) {
 			}
 		}
 	})
+	t.Run("a root that names a parent is nobody's child", func(t *testing.T) {
+		r := open(t, f)
+		h := header("orphan", 1)
+		h.ParentSession, h.Origin, h.DelegationDepth = "p", session.OriginSubagent, 1
+		r.close(r.createMeta(h, session.Meta{Root: "orphan"}, 1))
+		r.close(r.create("p", 1)) // it comes to be later
+		h.ID = "child"
+		r.close(r.createMeta(h, session.Meta{Root: "p"}, 1))
+		for _, tt := range []struct {
+			f    session.Filter
+			want string
+		}{
+			{session.Filter{Parent: "p"}, "child"}, {session.Filter{Root: "p"}, "child p"}, {session.Filter{Top: true}, "orphan p"},
+		} {
+			l, err := r.List(r.ctx, tt.f, session.Page{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := ids(l.Records); got != tt.want {
+				t.Errorf("%+v lists %q, want %q", tt.f, got, tt.want)
+			}
+		}
+		if rec, _ := r.log("orphan"); rec.Header.ParentSession != "p" {
+			t.Errorf("the lineage was lost: %+v", rec.Header)
+		}
+	})
 	t.Run("pages of every size", func(t *testing.T) {
 		for _, newest := range []bool{false, true} {
 			want := "b c d e a"
