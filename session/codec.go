@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 
@@ -40,6 +41,20 @@ func fields(data []byte, required []string, set func(key string, raw []byte) err
 func setInt(dst *int64, raw []byte) (err error) {
 	*dst, err = jsonx.Natural(raw)
 	return err
+}
+
+// setMillis reads a length of time, which other writers compute and do not round.
+func setMillis(dst *int64, raw []byte) error {
+	n, err := jsonx.Natural(raw)
+	if err != nil {
+		f, ferr := strconv.ParseFloat(string(raw), 64)
+		if ferr != nil || f < 0 || f > jsonx.MaxSafe {
+			return err
+		}
+		n = int64(math.Round(f))
+	}
+	*dst = n
+	return nil
 }
 
 // checkNatural refuses what setInt would not read back.
@@ -258,7 +273,7 @@ func decodeFailure(f *message.Failure, data []byte) error {
 			f.Status = int(n)
 			return err
 		case "providerRetryAfterMs":
-			return setInt(&f.RetryAfterMS, raw)
+			return setMillis(&f.RetryAfterMS, raw)
 		case "requestId":
 			return setString(&f.RequestID, raw)
 		}

@@ -59,7 +59,7 @@ func decodeRetry(data []byte) (*Retry, error) {
 		case "maxRetries":
 			return setInt(&p.MaxRetries, raw)
 		case "delayMs":
-			return setInt(&p.DelayMS, raw)
+			return setMillis(&p.DelayMS, raw)
 		case "failure":
 			return decodeFailure(&p.Failure, raw)
 		}
@@ -306,4 +306,12 @@ func decodePersona(data []byte) (*Persona, error) {
 		}
 		return jsonx.UnknownKey(key)
 	})
+}
+
+// EventType implements Payload.
+func (p *Imported) EventType() Type              { return TypeImported }
+func (p *Imported) appendJSON(buf []byte) []byte { return append(buf, '{', '}') }
+
+func decodeImported(data []byte) (*Imported, error) {
+	return &Imported{}, fields(data, nil, func(key string, _ []byte) error { return jsonx.UnknownKey(key) })
 }

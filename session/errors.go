@@ -25,6 +25,14 @@ var (
 	ErrInUse = errors.New("session tree is in use by a live process")
 )
 
+// named words whose fault it is; a log whose header cannot be read has no id.
+func named(id ID) string {
+	if id == "" {
+		return "the log"
+	}
+	return "session " + string(id)
+}
+
 // CorruptError says that stored bytes contradict the contract (core D11).
 type CorruptError struct {
 	ID  ID
@@ -34,9 +42,9 @@ type CorruptError struct {
 
 func (e *CorruptError) Error() string {
 	if e.Seq >= 0 {
-		return fmt.Sprintf("session %s is corrupt at seq %d: %v", e.ID, e.Seq, e.Err)
+		return fmt.Sprintf("%s is corrupt at seq %d: %v", named(e.ID), e.Seq, e.Err)
 	}
-	return fmt.Sprintf("session %s is corrupt: %v", e.ID, e.Err)
+	return fmt.Sprintf("%s is corrupt: %v", named(e.ID), e.Err)
 }
 
 func (e *CorruptError) Unwrap() error { return e.Err }
@@ -51,9 +59,9 @@ type UnsupportedError struct {
 
 func (e *UnsupportedError) Error() string {
 	if e.Seq >= 0 {
-		return fmt.Sprintf("session %s is not supported at seq %d: %s", e.ID, e.Seq, e.Msg)
+		return fmt.Sprintf("%s is not supported at seq %d: %s", named(e.ID), e.Seq, e.Msg)
 	}
-	return fmt.Sprintf("session %s is not supported: %s", e.ID, e.Msg)
+	return fmt.Sprintf("%s is not supported: %s", named(e.ID), e.Msg)
 }
 
 // OwnedError refuses an Open: another live process owns a session of the tree.

@@ -263,6 +263,7 @@ func everything(t testing.TB) []session.Draft {
 	}
 	return append(list,
 		session.Draft{Payload: say("sum", "summary"), Op: session.SurfaceOp{Kind: session.OpReplace, Start: 18, End: 20}, Sources: []int64{18, 19, 20}},
+		session.Draft{Payload: &session.Imported{}},
 	)
 }
 

@@ -62,10 +62,12 @@ func (h *Header) AppendJSON(buf []byte) []byte {
 }
 
 // ParseHeader reads a header strictly. A version other than FormatVersion is an
-// *UnsupportedError; anything else that is wrong is a *CorruptError.
+// *UnsupportedError, whatever else is in the header: another format need not look
+// like this one (core S7). Anything that is wrong at this version is a *CorruptError.
 func ParseHeader(data []byte) (Header, error) {
 	var h Header
 	hasVersion, hasCreated := false, false
+	var wrong error // the first field that this version does not know or read
 	err := jsonx.ReadObject(data, func(key string, raw []byte) (err error) {
 		switch key {
 		case "version":
@@ -95,13 +97,16 @@ func ParseHeader(data []byte) (Header, error) {
 		default:
 			err = jsonx.UnknownKey(key)
 		}
-		if err != nil {
-			return fmt.Errorf("header field %q: %w", key, err)
+		if err != nil && wrong == nil {
+			wrong = fmt.Errorf("header field %q: %w", key, err)
 		}
 		return nil
 	})
 	if err == nil && hasVersion && h.Version != FormatVersion {
 		return h, versionError(h.ID, h.Version)
+	}
+	if err == nil {
+		err = wrong
 	}
 	switch {
 	case err != nil:

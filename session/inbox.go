@@ -20,6 +20,36 @@ type Queued struct {
 // inbox is the fold of agent/inbox/spliced (core L6, L10, L14).
 type inbox struct {
 	lists [2][]Queued
+
+	// mark lies behind the last session/imported, 0 where there is none: what was
+	// queued below it is foreign. sent counts the messages that a person sent
+	// since, but for those that were cancelled before a turn took them.
+	mark int64
+	sent int
+}
+
+// imported notes that everything below seq came from elsewhere.
+func (b *inbox) imported(seq int64) { b.mark, b.sent = seq+1, 0 }
+
+// parked reports whether something foreign waits and no person has sent since.
+func (b *inbox) parked() bool {
+	if b.sent > 0 {
+		return false
+	}
+	for _, list := range b.lists {
+		// In the order of their splices, but for what was inserted ahead.
+		for i := range list {
+			if list[i].Seq < b.mark {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// releases reports whether a message ends the parking of what is foreign.
+func (b *inbox) releases(q *Queued) bool {
+	return b.mark > 0 && q.Seq >= b.mark && q.Wake && q.Message.Source.Kind == message.SourceUser
 }
 
 func listIndex(t Target) int {
@@ -67,6 +97,16 @@ func (b *inbox) apply(seq int64, p *InboxSpliced) {
 	add := make([]Queued, len(p.Inserted))
 	for i := range p.Inserted {
 		add[i] = Queued{Message: p.Inserted[i], Seq: seq, Wake: !p.NoWake}
+		if b.releases(&add[i]) {
+			b.sent++
+		}
+	}
+	if p.Canceled {
+		for i := p.Start; i < p.Start+p.Removed; i++ {
+			if b.releases(&(*list)[i]) {
+				b.sent--
+			}
+		}
 	}
 	if p.Removed == 0 && p.Start == int64(len(*list)) {
 		*list = append(*list, add...)

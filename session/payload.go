@@ -54,6 +54,7 @@ const (
 	TypeSettled   Type = "subagent/settled"
 	TypePersona   Type = "subagent/persona"
 	TypeToolSpill Type = "tool/spill"
+	TypeImported  Type = "session/imported"
 )
 
 // typeInfo is what the log knows of an event type.
@@ -96,6 +97,7 @@ func vocabulary() []typeInfo {
 		{typ: TypeSettled, ignorable: true, decode: dec(decodeSettled)},
 		{typ: TypePersona, ignorable: true, decode: dec(decodePersona)},
 		{typ: TypeToolSpill, ignorable: true, decode: dec(decodeToolSpill)},
+		{typ: TypeImported, ignorable: true, decode: dec(decodeImported)},
 
 		{typ: "agent-preset/selected"}, {typ: "command/done"}, {typ: "command/run"},
 		{typ: "feedback/record"}, {typ: "goal/change"}, {typ: "hook/invoked"},
@@ -397,3 +399,8 @@ type Settled struct {
 
 // Persona marks the descriptor's persona as literal text (amendment P42).
 type Persona struct{ Literal bool }
+
+// Imported marks where a log came into this store from elsewhere: everything
+// before it was written by somebody else. What was queued there is parked (see
+// Session.Parked). Registry.Import appends it; the last one counts.
+type Imported struct{}

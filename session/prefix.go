@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -123,17 +124,26 @@ func (s *Session) take(read Event) error {
 			u.ID = s.header.ID
 			return u
 		}
+		if errors.Is(err, jsonx.ErrUnknownKey) {
+			// Well formed, and more than this build knows: nothing of it may get lost.
+			return &UnsupportedError{ID: s.header.ID, Seq: e.Seq, Msg: err.Error()}
+		}
 		return &CorruptError{ID: s.header.ID, Seq: e.Seq, Err: err}
 	}
 	if rule, msg := s.g.next(e, info, &s.surf); rule != "" {
 		return &InvariantError{ID: s.header.ID, Seq: e.Seq, Type: e.Type, Rule: rule, Msg: msg}
 	}
-	if p, ok := e.payload.(*InboxSpliced); ok && e.Seq >= s.header.SeedLength {
+	if e.Seq >= s.header.SeedLength {
 		// What was queued for the one who was forked is not the fork's work (core L14).
-		if err := s.box.check(p); err != nil {
-			return &InvariantError{ID: s.header.ID, Seq: e.Seq, Type: e.Type, Rule: "L14", Msg: err.Error()}
+		switch p := e.payload.(type) {
+		case *InboxSpliced:
+			if err := s.box.check(p); err != nil {
+				return &InvariantError{ID: s.header.ID, Seq: e.Seq, Type: e.Type, Rule: "L14", Msg: err.Error()}
+			}
+			s.box.apply(e.Seq, p)
+		case *Imported:
+			s.box.imported(e.Seq)
 		}
-		s.box.apply(e.Seq, p)
 	}
 	if s.checking {
 		s.surf.trace(e)

@@ -233,7 +233,7 @@ func (s *Session) endSeed() error {
 // unpublished (core S35–S39, D8). A second prepare of the same id waits for the
 // first to publish or abandon, and then finds it live (ErrExists).
 //
-// Errors: ErrNotFound, *OwnedError, *CorruptError, *UnsupportedError,
+// Errors: ErrNotFound, ErrIncomplete, *OwnedError, *CorruptError, *UnsupportedError,
 // *InvariantError, the cause of ctx's end.
 func (r *Registry) PrepareStored(ctx context.Context, id ID) (*Session, error) {
 	if r.cfg.Store == nil {
@@ -273,6 +273,9 @@ func (r *Registry) open(ctx context.Context, id ID) (_ *Session, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
+	if err := unfinished(&rec); err != nil {
+		return nil, fmt.Errorf("session %s: %w", id, err)
+	}
 	if s, err = r.rebuild(rec, events, false); err != nil {
 		return nil, err
 	}
@@ -293,6 +296,27 @@ func (r *Registry) open(ctx context.Context, id ID) (_ *Session, err error) {
 // With checking set the session keeps what the rules need and nothing else: not
 // the events, not the messages.
 func (r *Registry) rebuild(rec Record, events iter.Seq2[Event, error], checking bool) (*Session, error) {
+	s, err := r.blank(rec, checking)
+	if err != nil {
+		return nil, err
+	}
+	if rec.Head >= aheadFrom {
+		events = readAhead(events)
+	}
+	for e, err := range events {
+		if err != nil {
+			return nil, err
+		}
+		if err := s.take(e); err != nil {
+			return nil, err
+		}
+	}
+	s.g.replay = false
+	return s, s.whole()
+}
+
+// blank returns a session that takes a log from the beginning.
+func (r *Registry) blank(rec Record, checking bool) (*Session, error) {
 	s := &Session{reg: r, root: rec.Meta.Root, header: rec.Header, checking: checking}
 	if rec.Header.Version != FormatVersion {
 		return nil, versionError(rec.Header.ID, rec.Header.Version)
@@ -305,22 +329,15 @@ func (r *Registry) rebuild(rec Record, events iter.Seq2[Event, error], checking 
 		s.surf.expect(rec.Head)
 	}
 	s.g.replay = true
-	defer func() { s.g.replay = false }()
-	if rec.Head >= aheadFrom {
-		events = readAhead(events)
-	}
-	for e, err := range events {
-		if err != nil {
-			return nil, err
-		}
-		if err := s.take(e); err != nil {
-			return nil, err
-		}
-	}
-	if s.g.head < s.header.SeedLength {
-		return nil, &CorruptError{ID: s.header.ID, Seq: s.g.head, Err: fmt.Errorf("seedLength is %d", s.header.SeedLength)}
-	}
 	return s, nil
+}
+
+// whole refuses a log that ends before what it says it inherited.
+func (s *Session) whole() error {
+	if s.g.head < s.header.SeedLength {
+		return &CorruptError{ID: s.header.ID, Seq: s.g.head, Err: fmt.Errorf("seedLength is %d", s.header.SeedLength)}
+	}
+	return nil
 }
 
 // reserve claims an id for a session under construction.

@@ -129,9 +129,9 @@ func (r *Registry) Verify(rec Record, events iter.Seq2[Event, error]) (Report, e
 	if err != nil {
 		return Report{}, err
 	}
-	rep := Report{Events: s.g.head, Turns: s.g.turn, Queued: len(s.box.lists[0]) + len(s.box.lists[1])}
-	if s.g.turnOpen {
-		rep.OpenTurn = s.g.turn
+	rep := s.report()
+	if err := unfinished(&rec); err != nil {
+		return rep, &CorruptError{ID: rec.Header.ID, Seq: -1, Err: err}
 	}
 	if rep.Events != rec.Head {
 		return rep, &CorruptError{ID: rec.Header.ID, Seq: rep.Events, Err: fmt.Errorf("the record counts %d events", rec.Head)}
@@ -142,6 +142,15 @@ func (r *Registry) Verify(rec Record, events iter.Seq2[Event, error]) (Report, e
 		}
 	}
 	return rep, nil
+}
+
+// report sums up a log that was replayed.
+func (s *Session) report() Report {
+	rep := Report{Events: s.g.head, Turns: s.g.turn, Queued: len(s.box.lists[0]) + len(s.box.lists[1])}
+	if s.g.turnOpen {
+		rep.OpenTurn = s.g.turn
+	}
+	return rep
 }
 
 // Restore rebuilds a session from a stored log for reading only: it is neither

@@ -30,6 +30,7 @@ func TestHeader_S20(t *testing.T) {
 		{"least", `{"version":0,"id":"a","createdAt":0}`, "", true},
 		{"absolute elsewhere", `{"version":0,"id":"a","createdAt":0,"cwd":"C:\\x"}`, "", true},
 		{"S7 newer", `{"version":1,"id":"a","createdAt":0}`, "newer build", false},
+		{"S7 newer, whatever else", `{"id":"a","kind":{"x":1},"createdAt":"soon","version":1}`, "newer build", false},
 		{"S7 older", `{"version":-1,"id":"a","createdAt":0}`, "no migration path", false},
 		{"no version", `{"id":"a","createdAt":0}`, "", false},
 		{"no id", `{"version":0,"createdAt":0}`, "", false},

@@ -173,11 +173,14 @@ func (s *Session) appendLocked(now int64, drafts []Draft) (int64, error) {
 		if rule, msg := g.next(&e, info, surf); rule != "" {
 			return 0, &InvariantError{ID: s.header.ID, Seq: e.Seq, Type: e.Type, Rule: rule, Msg: msg}
 		}
-		if p, ok := e.payload.(*InboxSpliced); ok {
+		switch p := e.payload.(type) {
+		case *InboxSpliced:
 			if err := box.check(p); err != nil {
 				return 0, &InvariantError{ID: s.header.ID, Seq: e.Seq, Type: e.Type, Rule: "L10", Msg: err.Error()}
 			}
 			box.apply(e.Seq, p)
+		case *Imported:
+			box.imported(e.Seq)
 		}
 		for _, v := range s.reg.cfg.Validators {
 			if err := v(&s.header, e); err != nil {
@@ -364,6 +367,27 @@ func (s *Session) Inbox(t Target) []Queued {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.box.list(t)
+}
+
+// Parked reports whether what waits in the inbox must wait for a person: some of
+// it came in with an imported log, and since then no person has sent a message
+// that wakes (its source is user; one that was cancelled before a turn took it does
+// not count). Until then nothing that waits may run, behind the parked ones neither:
+// an import is data, and runs nothing by itself. Then all of it runs in its order.
+//
+// Whatever opens sessions to let them go on, at a start or after a crash, asks
+// this first, and so does whatever wakes one for what it or a child of it owes.
+func (s *Session) Parked() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.box.parked()
+}
+
+// Imported reports whether the log, or its beginning, came from elsewhere.
+func (s *Session) Imported() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.box.mark > 0
 }
 
 // LastTurn returns the number of the last turn, whether it is still open, and, if it

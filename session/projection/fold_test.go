@@ -28,7 +28,7 @@ func drawLog(t *rapid.T) (*log, int64) {
 	}
 	for range rapid.IntRange(1, 60).Draw(t, "length") {
 		target := rapid.SampledFrom([]string{"next-turn", "next-step"}).Draw(t, "target")
-		switch rapid.IntRange(0, 10).Draw(t, "event") {
+		switch rapid.IntRange(0, 11).Draw(t, "event") {
 		case 0:
 			if !turnOpen {
 				turn, step, turnOpen = turn+1, 0, true
@@ -54,7 +54,8 @@ func drawLog(t *rapid.T) (*log, int64) {
 			if n := lists[target]; n > 0 {
 				start := rapid.IntRange(0, n-1).Draw(t, "start")
 				removed := rapid.IntRange(1, n-start).Draw(t, "removed")
-				l.add(session.TypeInboxSpliced, `{"target":%q,"start":%d,"removedCount":%d,"inserted":[]}`, target, start, removed)
+				outcome := rapid.SampledFrom([]string{"", `,"outcome":"canceled"`}).Draw(t, "outcome")
+				l.add(session.TypeInboxSpliced, `{"target":%q,"start":%d,"removedCount":%d,"inserted":[]%s}`, target, start, removed, outcome)
 				lists[target] -= removed
 			}
 		case 4:
@@ -73,6 +74,8 @@ func drawLog(t *rapid.T) (*log, int64) {
 			l.add(session.TypeTitle, `{"title":%q}`, rapid.SampledFrom([]string{"", "A", "B"}).Draw(t, "title"))
 		case 9:
 			l.add(session.TypeSandboxMode, `{"mode":"x"}`)
+		case 11:
+			l.add(session.TypeImported, `{}`)
 		case 10:
 			if !turnOpen && seed == 0 {
 				// What was queued for the ancestor is not in the heir's inbox.
@@ -197,6 +200,9 @@ func TestEagerFoldEqualsRefold(t *testing.T) {
 		opts := cmp.AllowUnexported(projection.State{}, projection.Usage{})
 		if diff := cmp.Diff(live.Value, &state, opts); diff != "" {
 			rt.Fatalf("StateOf (-fold +record):\n%s", diff)
+		}
+		if state.State != projection.Running && (state.State == projection.Parked) != (state.Waking > 0 && s.Parked()) || state.Imported != s.Imported() {
+			rt.Fatalf("the state is %+v, and the session's inbox parked: %v", state, s.Parked())
 		}
 		usage, ok := projection.UsageOf(rec)
 		live, err = r.Fold(s, session.CellUsage)

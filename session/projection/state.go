@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/offshoot-dev/offshoot/internal/jsonx"
+	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
 )
 
@@ -17,13 +18,16 @@ const (
 	Running = "running"
 	// Queued: no turn is open, and accepted work that wakes waits for one.
 	Queued = "queued"
+	// Parked is Queued where the work came in with an imported log and waits for a
+	// person (session.Session.Parked).
+	Parked = "parked"
 	// Interrupted is never stored: it is what State.Activity makes of Running.
 	Interrupted = "interrupted"
 )
 
 // State is what a session is doing as of its log.
 type State struct {
-	// State is Idle, Running or Queued.
+	// State is Idle, Running, Queued or Parked.
 	State string
 	// Turn is the last turn that was opened in the session's own events, or 0.
 	Turn int64
@@ -32,11 +36,15 @@ type State struct {
 	// Waiting counts accepted messages that no turn has claimed, Waking those of
 	// them that were sent to wake.
 	Waiting, Waking int64
+	// Imported says that the log, or its beginning, came from elsewhere.
+	Imported bool
 
 	open bool
 	// One byte for each waiting message of a list, so that a splice can be told
 	// apart by position.
 	nextTurn, nextStep string
+	// sent counts what a person has sent since the import and nobody cancelled.
+	sent int64
 }
 
 // Activity combines the state with whether a live process holds the session
@@ -48,9 +56,14 @@ func (s State) Activity(live bool) string {
 	return s.State
 }
 
+// The marks: what wakes, and what does not; in an imported log also what a person
+// sent since then, and what came with it of the first two kinds.
 const (
-	wakes = 'w'
-	waits = '-'
+	wakes        = "w"
+	waits        = "-"
+	sent         = "s"
+	foreignWakes = "f"
+	foreignWaits = "q"
 )
 
 // StateUnit folds turns and the inbox into a *State.
@@ -58,7 +71,7 @@ func StateUnit() Unit {
 	zero := &State{State: Idle}
 	return Unit{
 		Key: session.CellState, Version: 1,
-		Types:  []session.Type{session.TypeTurnStart, session.TypeTurnEnd, session.TypeInboxSpliced},
+		Types:  []session.Type{session.TypeTurnStart, session.TypeTurnEnd, session.TypeInboxSpliced, session.TypeImported},
 		Init:   func(*session.Header) Value { return zero },
 		Apply:  applyState,
 		Append: appendState,
@@ -82,7 +95,11 @@ func applyState(v Value, _ *session.Event, p session.Payload) Value {
 		if p.Target == session.NextStep {
 			list = &next.nextStep
 		}
-		*list = splice(*list, p)
+		*list = next.splice(*list, p)
+	case *session.Imported:
+		next.Imported, next.sent = true, 0
+		alien := strings.NewReplacer(wakes, foreignWakes, sent, foreignWakes, waits, foreignWaits)
+		next.nextTurn, next.nextStep = alien.Replace(next.nextTurn), alien.Replace(next.nextStep)
 	}
 	next.derive()
 	if next == *old {
@@ -91,24 +108,50 @@ func applyState(v Value, _ *session.Event, p session.Payload) Value {
 	return &next
 }
 
-func splice(list string, p *session.InboxSpliced) string {
+func (s *State) splice(list string, p *session.InboxSpliced) string {
 	// The log checks splices; a fold over a log that was not checked stays in bounds.
 	start := min(max(p.Start, 0), int64(len(list)))
 	end := start + min(max(p.Removed, 0), int64(len(list))-start)
-	mark := wakes
-	if p.NoWake {
-		mark = waits
+	var add strings.Builder
+	for i := range p.Inserted {
+		switch {
+		case p.NoWake:
+			add.WriteString(waits)
+		case s.Imported && p.Inserted[i].Source.Kind == message.SourceUser:
+			add.WriteString(sent)
+			s.sent++
+		default:
+			add.WriteString(wakes)
+		}
 	}
-	return list[:start] + strings.Repeat(string(mark), len(p.Inserted)) + list[end:]
+	if p.Canceled {
+		s.sent -= int64(strings.Count(list[start:end], sent))
+	}
+	return list[:start] + add.String() + list[end:]
 }
 
 // derive computes the visible fields.
 func (s *State) derive() {
-	s.Waiting = int64(len(s.nextTurn) + len(s.nextStep))
-	s.Waking = int64(strings.Count(s.nextTurn, string(wakes)) + strings.Count(s.nextStep, string(wakes)))
+	s.Waiting, s.Waking = int64(len(s.nextTurn)+len(s.nextStep)), 0
+	foreign := false
+	for _, list := range [...]string{s.nextTurn, s.nextStep} {
+		for i := range len(list) {
+			switch list[i : i+1] {
+			case wakes, sent:
+				s.Waking++
+			case foreignWakes:
+				s.Waking++
+				foreign = true
+			case foreignWaits:
+				foreign = true
+			}
+		}
+	}
 	switch {
 	case s.open:
 		s.State = Running
+	case s.Waking > 0 && foreign && s.sent == 0:
+		s.State = Parked
 	case s.Waking > 0:
 		s.State = Queued
 	default:
@@ -133,6 +176,9 @@ func appendState(buf []byte, v Value) []byte {
 	if s.nextStep != "" {
 		buf = jsonx.AppendStringField(buf, "nextStep", s.nextStep)
 	}
+	if s.Imported {
+		buf = jsonx.AppendIntField(jsonx.AppendTrueField(buf, "imported"), "sent", s.sent)
+	}
 	return append(buf, '}')
 }
 
@@ -140,7 +186,7 @@ func parseState(_ *session.Header, data []byte) (Value, error) {
 	s := &State{}
 	var stated string
 	queued := int64(-1)
-	err := jsonx.ReadObject(data, func(key string, raw []byte) error {
+	err := jsonx.ReadObject(data, func(key string, raw []byte) (err error) {
 		switch key {
 		case "state":
 			return setString(&stated, raw)
@@ -154,6 +200,11 @@ func parseState(_ *session.Header, data []byte) (Value, error) {
 			return setString(&s.nextTurn, raw)
 		case "nextStep":
 			return setString(&s.nextStep, raw)
+		case "imported":
+			s.Imported, err = jsonx.Bool(raw)
+			return err
+		case "sent":
+			return setInt(&s.sent, raw)
 		}
 		return jsonx.UnknownKey(key)
 	})
@@ -161,7 +212,7 @@ func parseState(_ *session.Header, data []byte) (Value, error) {
 		return nil, err
 	}
 	for _, list := range []string{s.nextTurn, s.nextStep} {
-		if strings.Trim(list, string(wakes)+string(waits)) != "" {
+		if strings.Trim(list, wakes+waits+sent+foreignWakes+foreignWaits) != "" {
 			return nil, fmt.Errorf("inbox list %q holds unknown marks", list)
 		}
 	}
