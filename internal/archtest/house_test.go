@@ -6,7 +6,7 @@ func house() policy {
 	return policy{
 		floors: []floor{
 			{name: "0", packages: []string{"message", "internal/jsonx", "internal/rpcconn", "internal/proc"}},
-			{name: "1", packages: []string{"session", "session/projection"}},
+			{name: "1", packages: []string{"session", "session/projection", "session/jsonl"}},
 			{name: "2", packages: []string{"llm", "tool", "prompt"}},
 			{name: "3", packages: []string{"agent"}},
 			{name: "4", packages: []string{"job", "compact", "structured", "subagent/internal/owners", "subagent/internal/compose"}},
@@ -30,6 +30,7 @@ func house() policy {
 		},
 		sameFloor: []edge{
 			{"session/projection", "session", "units are folded over the log's own events"},
+			{"session/jsonl", "session", "the format is that of the log's own events, and an import is stored by its rules"},
 			{"subagent/spawn", "subagent/internal/inproc", "the in-process providers share one driver"},
 			{"subagent/fork", "subagent/internal/inproc", "the in-process providers share one driver"},
 			{"subagent/acp", "subagent/internal/remote", "the out-of-process providers share one driver"},
