@@ -29,6 +29,9 @@ type Options struct {
 	ReasoningEffort string
 	Temperature     *float64
 	MaxTokens       int64
+	// Cwd is the folder to work in where the session's own, which its header names,
+	// is not of this machine; "" is the session's own. Children work in it too.
+	Cwd string
 	// Depth is the run-time delegation depth; the seam alone sets and reads it
 	// (seam DEP-13). The header's depth counts where it is greater.
 	Depth *int64
@@ -151,6 +154,14 @@ func (a *Agent) Path() []string {
 		path[n] = b.SessionID()
 	}
 	return path
+}
+
+// Cwd returns the folder that the agent works in, or "".
+func (a *Agent) Cwd() string {
+	if a.options.Cwd != "" {
+		return a.options.Cwd
+	}
+	return a.session.Header().Cwd
 }
 
 // Session returns the agent's log.

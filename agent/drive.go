@@ -309,6 +309,11 @@ func (t *turn) take(first bool) error {
 		return *t.act.cause
 	}
 	c := claim{}
+	if s.Parked() {
+		// What ended the parking was taken back before this turn could claim it.
+		t.claim = c
+		return nil
+	}
 	next := s.Inbox(session.NextStep)
 	for c.n[1] < len(next) && a.safeLocked(&next[c.n[1]]) {
 		c.messages = append(c.messages, next[c.n[1]])
@@ -450,7 +455,7 @@ func (a *Agent) assemble() (system string, ctxMsg message.Message, err error) {
 func (a *Agent) promptVars() map[string]string {
 	vars := map[string]string{}
 	for _, v := range [...][2]string{
-		{prompt.VarProvider, a.options.Provider}, {prompt.VarModel, a.options.Model}, {prompt.VarCwd, a.session.Header().Cwd},
+		{prompt.VarProvider, a.options.Provider}, {prompt.VarModel, a.options.Model}, {prompt.VarCwd, a.Cwd()},
 	} {
 		if v[1] != "" {
 			vars[v[0]] = v[1]

@@ -29,6 +29,10 @@ func (a *Agent) Inject(m message.Message) error { return a.Send(m, session.NextS
 // wake is served when that ends; WhenIdle waits through both. A creation that fails
 // leaves nothing of what was sent.
 //
+// On a session that was imported with work in its queue nothing wakes, and nothing
+// overtakes that work, until a waking message of source user is sent
+// (session.Session.Parked): what others send before is accepted and waits.
+//
 // The caller mints m and its id. A waking send while the current activity is
 // already cancelled goes to the next-turn list and runs afterwards. Errors:
 // ErrDisposed, an id that is pending already, an invalid message.
@@ -79,6 +83,8 @@ func (a *Agent) insert(m message.Message, target session.Target, wake bool, acc 
 // which cannot serve the wake, has converged (core L12, L27).
 func (a *Agent) wakeLocked() {
 	switch {
+	case a.session.Parked():
+		// Accepted, and waits behind what was imported until a person sends.
 	case a.phase == phaseIdle:
 		a.startLocked()
 	case a.phase != phaseRunning || a.act.cause != nil:
@@ -336,7 +342,8 @@ func listIndex(t session.Target) int {
 }
 
 // Wake starts the driver if something waits that can run: what a resumed agent
-// still owes. It reports whether there was anything.
+// still owes. It reports whether there was anything. What is parked (see
+// session.Session.Parked) cannot run.
 func (a *Agent) Wake() bool {
 	woken := a.wake()
 	a.deliver()
@@ -355,8 +362,11 @@ func (a *Agent) wake() bool {
 
 // pendingLocked reports whether a new turn is due (amendment P13): next-turn is
 // not empty, or something in next-step was sent to wake. What is still being
-// accepted does not count: its Accept wakes.
+// accepted does not count: its Accept wakes. Nothing is due while the inbox is parked.
 func (a *Agent) pendingLocked() bool {
+	if a.session.Parked() {
+		return false
+	}
 	for _, target := range [2]session.Target{session.NextTurn, session.NextStep} {
 		for _, q := range a.session.Inbox(target) {
 			if (q.Wake || target == session.NextTurn) && !a.syncingLocked(q.Message.ID) {

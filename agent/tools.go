@@ -91,7 +91,7 @@ func (b *batch) dispatch(i int) error {
 	}
 	b.seqs[i] = seq
 	in := tool.CallInput{
-		ID: c.ID, Name: c.Name, Args: c.Arguments, Caller: a, Cwd: a.session.Header().Cwd,
+		ID: c.ID, Name: c.Name, Args: c.Arguments, Caller: a, Cwd: a.Cwd(),
 		Turn: int(t.number), Step: int(t.step),
 	}
 	pending, refused := a.tools.Prepare(t.ctx(), in, a.execOptions())
@@ -215,10 +215,11 @@ func (a *Agent) execOptions() tool.ExecOptions {
 }
 
 // neverAsk: an agent whose log pins the policy "never" has its questions refused
-// without being put (seam COMP-24, COMP-25).
+// without being put (seam COMP-24, COMP-25); so has one whose log says what this
+// build does not know.
 func (a *Agent) neverAsk() bool {
 	policy, _ := a.session.Policies()
-	return policy == string(tool.PolicyNever)
+	return tool.Narrow(tool.PolicyAsk, policy, "") == tool.PolicyNever
 }
 
 func (a *Agent) beforeBody(ctx context.Context, _ *tool.Call) error {

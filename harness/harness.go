@@ -245,19 +245,20 @@ func (h *Harness) admits(name string) bool {
 	return (f.Allow == nil || slices.Contains(f.Allow, name)) && !slices.Contains(f.Deny, name)
 }
 
-// policy is the ceiling of the run; below an agent that is pinned to "never",
-// asking is refused without a question (design § 4, Trust).
+// policy is the narrower of the run's ceiling and of what the caller's own log
+// says (design § 4, Trust): no event of a log, and least of all of one that was
+// imported, allows what the run does not.
 func (h *Harness) policy(call *tool.Call) tool.Policy {
 	p := tool.Policy(h.opts.Permission)
 	if p == "" {
 		p = tool.PolicyReadOnly
 	}
-	if a, ok := call.Caller.(*agent.Agent); ok && p == tool.PolicyAsk {
-		if pinned, _ := a.Session().Policies(); pinned == string(tool.PolicyNever) {
-			return tool.PolicyNever
-		}
+	a, ok := call.Caller.(*agent.Agent)
+	if !ok {
+		return p
 	}
-	return p
+	approval, sandbox := a.Session().Policies()
+	return tool.Narrow(p, approval, sandbox)
 }
 
 func (h *Harness) openPrompts(context.Context) error {

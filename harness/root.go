@@ -12,7 +12,8 @@ import (
 	"github.com/offshoot-dev/offshoot/tool"
 )
 
-// ErrNotRoot refuses to resume a session that was delegated.
+// ErrNotRoot refuses to resume a session that was delegated. One that was imported
+// without its parent is the root of its tree.
 var ErrNotRoot = errors.New("session belongs to a delegated child: resume its root instead")
 
 // Setup adds to what a root is made of, before anybody can see it: see
@@ -33,14 +34,26 @@ func (h *Harness) NewRoot(ctx context.Context, cwd string, model config.Choice, 
 // waits in its inbox is not woken by that; see agent.Agent.Wake. more is as in
 // NewRoot. Errors: ErrNotRoot and those of agent.Registry.Resume.
 func (h *Harness) ResumeRoot(ctx context.Context, id session.ID, model config.Choice, more ...Setup) (*agent.Handle, error) {
+	return h.ResumeRootIn(ctx, id, "", model, more...)
+}
+
+// ResumeRootIn is ResumeRoot in another folder than the session's own, for a session
+// that was written on another machine. cwd is absolute; "" is the session's own.
+//
+// The root alone is opened: no child of it, and nothing is woken for what a child
+// owes or is owed. Whoever comes to open children here asks session.Session.Parked
+// of each, the root included, before anything of an imported tree runs.
+func (h *Harness) ResumeRootIn(ctx context.Context, id session.ID, cwd string, model config.Choice, more ...Setup) (*agent.Handle, error) {
 	rec, _, err := h.Store.Inspect(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("resume session %s: %w", id, err)
 	}
-	if rec.Header.ParentSession != "" {
+	if rec.Meta.Root != id {
 		return nil, fmt.Errorf("resume session %s: %w (%s)", id, ErrNotRoot, rec.Meta.Root)
 	}
-	return h.Agents.Resume(ctx, agent.Resume{ID: id, Options: h.rootOptions(model.Ref.Route, model.Ref.Model), Setup: h.setup(more)})
+	o := h.rootOptions(model.Ref.Route, model.Ref.Model)
+	o.Cwd = cwd
+	return h.Agents.Resume(ctx, agent.Resume{ID: id, Options: o, Setup: h.setup(more)})
 }
 
 // setup runs the root's own setup and then more.

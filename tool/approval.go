@@ -172,6 +172,36 @@ const (
 	PolicyNever Policy = "never"
 )
 
+// Narrow returns what a policy leaves of itself under the approval policy and the
+// sandbox mode that a log holds; "" is nothing said. It never returns more than p.
+//
+// A log's words are those of the sandboxed runtimes that share its format, and this
+// package has no sandbox: read-only keeps its meaning; under workspace-write, which
+// bounds writes to a folder, a person decides about each call; danger-full-access
+// takes nothing away. The approval policy never refuses what would be asked. A word
+// that is not known takes as much as the narrowest one.
+func Narrow(p Policy, approval, sandbox string) Policy {
+	switch sandbox {
+	case "", "danger-full-access":
+	case "workspace-write":
+		if p == PolicyAllow {
+			p = PolicyAsk
+		}
+	default: // read-only
+		if p == PolicyAllow || p == PolicyAsk {
+			p = PolicyReadOnly
+		}
+	}
+	switch approval {
+	case "", "ask":
+	default: // never
+		if p == PolicyAsk {
+			p = PolicyNever
+		}
+	}
+	return p
+}
+
 // PermissionGate returns a hook that applies the policy that policy returns for a
 // call. A policy it does not know refuses.
 func PermissionGate(policy func(call *Call) Policy) PreExecute {

@@ -201,3 +201,44 @@ func TestPermissionGate(t *testing.T) {
 		})
 	}
 }
+
+// The narrower of the run's policy and of what a log says holds: no word of a log, known
+// or not, allows more than the run does (seam COMP-23, COMP-24; design § 4, Trust).
+func TestNarrow(t *testing.T) {
+	for _, tt := range []struct {
+		run               tool.Policy
+		approval, sandbox string
+		want              tool.Policy
+	}{
+		{tool.PolicyAllow, "", "", tool.PolicyAllow},
+		{tool.PolicyAllow, "ask", "danger-full-access", tool.PolicyAllow},
+		{tool.PolicyAllow, "never", "", tool.PolicyAllow}, // nothing is asked
+		{tool.PolicyAllow, "", "workspace-write", tool.PolicyAsk},
+		{tool.PolicyAllow, "never", "workspace-write", tool.PolicyNever},
+		{tool.PolicyAllow, "ask", "read-only", tool.PolicyReadOnly},
+		{tool.PolicyAllow, "", "whatever", tool.PolicyReadOnly},
+		{tool.PolicyAsk, "", "danger-full-access", tool.PolicyAsk},
+		{tool.PolicyAsk, "", "workspace-write", tool.PolicyAsk},
+		{tool.PolicyAsk, "never", "danger-full-access", tool.PolicyNever},
+		{tool.PolicyAsk, "whatever", "", tool.PolicyNever},
+		{tool.PolicyAsk, "", "read-only", tool.PolicyReadOnly},
+		{tool.PolicyDeny, "ask", "danger-full-access", tool.PolicyDeny},
+		{tool.PolicyReadOnly, "ask", "danger-full-access", tool.PolicyReadOnly},
+		{tool.PolicyNever, "ask", "danger-full-access", tool.PolicyNever},
+		{"sometimes", "ask", "danger-full-access", "sometimes"}, // which refuses
+	} {
+		if got := tool.Narrow(tt.run, tt.approval, tt.sandbox); got != tt.want {
+			t.Errorf("%s under approval %q and sandbox %q is %s, want %s", tt.run, tt.approval, tt.sandbox, got, tt.want)
+		}
+	}
+	width := map[tool.Policy]int{tool.PolicyAllow: 2, tool.PolicyAsk: 1}
+	for _, run := range []tool.Policy{tool.PolicyAllow, tool.PolicyAsk, tool.PolicyDeny, tool.PolicyReadOnly, tool.PolicyNever, ""} {
+		for _, approval := range []string{"", "ask", "never", "allow", "x"} {
+			for _, sandbox := range []string{"", "read-only", "workspace-write", "danger-full-access", "allow", "x"} {
+				if got := tool.Narrow(run, approval, sandbox); width[got] > width[run] {
+					t.Errorf("%q under %q and %q became %q", run, approval, sandbox, got)
+				}
+			}
+		}
+	}
+}

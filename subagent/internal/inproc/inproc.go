@@ -35,7 +35,7 @@ func Start(ctx context.Context, req *subagent.ResolvedRequest, seed *session.See
 	ps := parent.Session()
 	handle, err := parent.Registry().Create(ctx, agent.Create{
 		Session: session.New{
-			Cwd: ps.Header().Cwd, ParentSession: ps.ID(), Origin: session.OriginSubagent, DelegationDepth: depth,
+			Cwd: parent.Cwd(), ParentSession: ps.ID(), Origin: session.OriginSubagent, DelegationDepth: depth,
 			Root: ps.Root(), Seed: seed,
 			// A child whose turn never opened leaves nothing behind (seam DES-29).
 			Deferred: true,
