@@ -26,7 +26,7 @@ func (a *app) complete(root *cobra.Command) {
 		}
 		for _, sub := range append([]*cobra.Command{cmd}, cmd.Commands()...) {
 			switch sub.Name() {
-			case "show", "verify", "tree", "rm":
+			case "show", "verify", "tree", "export", "rm":
 				sub.ValidArgsFunction = a.sessionIDs(session.Filter{})
 			case "resume":
 				sub.ValidArgsFunction = a.sessionIDs(session.Filter{Top: true})

@@ -44,6 +44,7 @@ func TestCompletionOfValues(t *testing.T) {
 		{full, "sessions verify 018b|", []string{childID, rootID}},
 		{full, "sessions tree 018c|", []string{otherID}},
 		{full, "sessions rm --tree |", []string{otherID, childID, rootID}},
+		{full, "sessions export --tree 018b|", []string{childID, rootID}},
 		{full, "resume |", []string{otherID, rootID}},
 		{full, "sessions show 018c-other |", nil},
 		{full, "sessions show nope|", nil},

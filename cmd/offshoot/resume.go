@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +25,10 @@ func newResumeCommand(a *app) *cobra.Command {
 		Short: "Go on with a stored session, also one that crashed",
 		Long: "Resume opens a root session, repairs what a crash left, and gives it the prompt. Without one it goes on with what\n" +
 			"is owed and queued, and says so when that is nothing. The model is that of the session's last request unless\n" +
-			"--model names another. SESSION may be the beginning of an id.\n\n" + delegateHelp + "\n\n" + schemaHelp + "\n" +
+			"--model names another. SESSION may be the beginning of an id.\n\n" +
+			"What came in the queue of an imported session waits until you give a prompt, and runs first then. Such a session\n" +
+			"may be resumed in another folder, which --cwd names, and on the configured model where its own route is unknown.\n\n" +
+			delegateHelp + "\n\n" + schemaHelp + "\n" +
 			"It concerns what runs now: an earlier answer of the session is in its log.\n\n" + jsonHelp,
 		Args: arguments(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -45,20 +50,22 @@ func newResumeCommand(a *app) *cobra.Command {
 }
 
 func (a *app) resume(ctx context.Context, cmd *cobra.Command, f *runFlags, schema *structured.Schema, name, prompt string) error {
-	if cmd.Flags().Changed("cwd") {
-		return usagef("flag --cwd: a session is resumed in its own folder")
-	}
 	flags := f.flags(cmd)
 	rec, err := a.find(ctx, cmd, flags, name)
 	if err != nil {
 		return err
 	}
-	// The session's own folder decides: its project file, its trust.
-	eff, err := a.load(cmd, flags, rec.Header.Cwd)
+	state, _ := projection.StateOf(rec)
+	cwd, moved, err := a.folderOf(cmd, rec, state.Imported)
 	if err != nil {
 		return err
 	}
-	choice, err := a.modelOf(eff, rec, flags)
+	// The session's own folder decides: its project file, its trust.
+	eff, err := a.load(cmd, flags, cwd)
+	if err != nil {
+		return err
+	}
+	choice, note, err := a.modelOf(eff, rec, flags, state.Imported)
 	if err != nil {
 		return err
 	}
@@ -66,28 +73,61 @@ func (a *app) resume(ctx context.Context, cmd *cobra.Command, f *runFlags, schem
 	if err != nil {
 		return err
 	}
-	r.rootID = rec.Header.ID
+	r.rootID, r.remark = rec.Header.ID, note
 	return r.drive(ctx, func(ctx context.Context) (*agent.Handle, error) {
-		return r.h.ResumeRoot(ctx, rec.Header.ID, choice, r.answer.setup()...)
+		return r.h.ResumeRootIn(ctx, rec.Header.ID, moved, choice, r.answer.setup()...)
 	}, func(ctx context.Context, root *agent.Agent) (bool, error) {
 		if prompt == "" {
 			return root.Wake(), nil
+		}
+		if n := int64(len(queued(root.Session()))); root.Session().Parked() {
+			r.prog.note("offshoot: %s that came with the imported session run first", plural(n, "queued message"))
 		}
 		return true, root.Accept(ctx, agent.UserText(prompt), session.NextTurn)
 	})
 }
 
+// folderOf returns the folder that a session is resumed in: its own; of one that was
+// imported also that of --cwd, which moved is then.
+func (a *app) folderOf(cmd *cobra.Command, rec session.Record, imported bool) (cwd, moved string, err error) {
+	if cmd.Flags().Changed("cwd") {
+		if !imported {
+			return "", "", usagef("flag --cwd: a session is resumed in its own folder")
+		}
+		moved, err = a.folder(cmd)
+		return moved, moved, err
+	}
+	cwd = rec.Header.Cwd
+	if info, err := os.Stat(cwd); imported && cwd != "" && (err != nil || !info.IsDir()) {
+		return "", "", usagef("session %s was imported, and its folder %s is none of this machine: name the one to work in with --cwd", rec.Header.ID, cwd)
+	}
+	return cwd, "", nil
+}
+
+// queued returns what waits in a session's inbox, in the order in which it is taken.
+func queued(s *session.Session) []session.Queued {
+	return slices.Concat(s.Inbox(session.NextStep), s.Inbox(session.NextTurn))
+}
+
 // modelOf chooses the model of a resumed session: a flag or the environment, else
-// that of its last request, else what the configuration says.
-func (a *app) modelOf(eff *config.Effective, rec session.Record, flags config.Flags) (config.Choice, error) {
+// that of its last request, else what the configuration says. So it does for a
+// session that was imported from where there were other routes, with a note.
+func (a *app) modelOf(eff *config.Effective, rec session.Record, flags config.Flags, imported bool) (c config.Choice, note string, err error) {
 	_, fromEnv := a.env(config.EnvModel)
 	u, told := projection.UsageOf(rec)
 	if flags.Model != nil || fromEnv || !told || u.Provider == "" {
-		return config.ChooseModel(eff, a.env)
+		c, err = config.ChooseModel(eff, a.env)
+		return c, "", err
 	}
-	c, err := eff.Resolve(config.ModelRef{Route: u.Provider, Model: u.Model}, "model", a.env)
-	if err != nil {
-		return c, fmt.Errorf("the session's own model: %w", err)
+	if _, known := eff.Config.Routes[u.Provider]; imported && !known {
+		if c, err = config.ChooseModel(eff, a.env); err == nil {
+			note = fmt.Sprintf("offshoot: the imported session's route %s is none of this configuration, so %s:%s goes on (--model chooses another)",
+				printable(u.Provider), c.Ref.Route, c.Ref.Model)
+		}
+		return c, note, err
 	}
-	return c, nil
+	if c, err = eff.Resolve(config.ModelRef{Route: u.Provider, Model: u.Model}, "model", a.env); err != nil {
+		return c, "", fmt.Errorf("the session's own model: %w", err)
+	}
+	return c, "", nil
 }

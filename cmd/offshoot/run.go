@@ -82,8 +82,9 @@ func (f *runFlags) flags(cmd *cobra.Command) config.Flags {
 }
 
 const jsonHelp = "With --json the last line is the result, also when the session could not go on. Its stopReason is completed,\n" +
-	"nothing (a resumed session owed nothing), refusal, aborted, error, or how else the turn ended. Live chunks that a\n" +
-	"slow reader left no room for are told by a line of type assistant.chunk.dropped with their count; events never are.\n" +
+	"nothing (a resumed session owed nothing), parked (what came in an imported session's queue waits for a prompt),\n" +
+	"refusal, aborted, error, or how else the turn ended. Live chunks that a slow reader left no room for are told by a\n" +
+	"line of type assistant.chunk.dropped with their count; events never are.\n" +
 	"An answer in the form of --output-schema is the result's member structured; look at the stopReason first."
 
 const delegateHelp = "With --delegate fork a subagent begins with the completed turns of the agent that delegates, and with nothing\n" +
@@ -176,7 +177,9 @@ type runner struct {
 	answer  *answer // nil: the answer is text
 
 	fallback bool       // the demo runs because nothing else was chosen
+	remark   string     // on the choice of the model, or ""
 	cut      string     // how a crash cut the resumed session's last turn
+	parked   []string   // what waits in an imported session's queue for a prompt
 	rootID   session.ID // "" until it is known
 	root     *agent.Agent
 }
@@ -315,6 +318,9 @@ func (r *runner) settle(ctx context.Context, start func(context.Context, *agent.
 	if r.fallback {
 		r.prog.note("offshoot: no model is configured, so the embedded demo model runs; it makes no model call (see offshoot config)")
 	}
+	if r.remark != "" {
+		r.prog.note("%s", r.remark)
+	}
 	if err := context.Cause(r.stop.ctx); err != nil {
 		return r.unstarted(err)
 	}
@@ -325,7 +331,13 @@ func (r *runner) settle(ctx context.Context, start func(context.Context, *agent.
 		return r.unstarted(err)
 	}
 	if !something {
-		r.cut = cutShort(r.root.Session())
+		s := r.root.Session()
+		r.cut = cutShort(s)
+		if s.Parked() {
+			for _, q := range queued(s) {
+				r.parked = append(r.parked, first(message.JoinText(q.Message.Content), 120))
+			}
+		}
 		return errNothing
 	}
 	idle := make(chan error, 1)
@@ -438,10 +450,10 @@ func (r *runner) report(err, closeErr error) error {
 	switch {
 	case nothing:
 		stopReason, err = "nothing", nil
-		text := fmt.Sprintf("session %s owes nothing and has nothing queued%s", r.rootID, r.cut)
-		if r.cut != "" {
-			text += fmt.Sprintf(": say how to go on, e.g. offshoot resume %s \"go on\"", r.rootID)
+		if r.parked != nil {
+			stopReason = "parked"
 		}
+		text := r.idleness()
 		switch {
 		case r.answer != nil:
 			err = errNoAnswer(text)
@@ -488,6 +500,29 @@ func (r *runner) report(err, closeErr error) error {
 		code = exitCodeOf(end.signal)
 	}
 	return &exitError{code: code, err: errors.Join(err, closeErr, werr)}
+}
+
+// idleness says why there was nothing to do, and what waits, a line for each.
+func (r *runner) idleness() string {
+	id := printable(string(r.rootID))
+	if r.parked == nil {
+		text := fmt.Sprintf("session %s owes nothing and has nothing queued%s", id, r.cut)
+		if r.cut != "" {
+			text += fmt.Sprintf(": say how to go on, e.g. offshoot resume %s \"go on\"", id)
+		}
+		return text
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "session %s was imported with %s in its queue, to run first once you send it something, e.g. offshoot resume %[1]s \"go on\"",
+		id, plural(int64(len(r.parked)), "message"))
+	for i, text := range r.parked {
+		if i == maxCandidates {
+			fmt.Fprintf(&b, "\n  and %d more", len(r.parked)-i)
+			break
+		}
+		fmt.Fprintf(&b, "\n  queued: %s", text)
+	}
+	return b.String()
 }
 
 // exitCodeOf maps a signal to the exit code that shells expect.

@@ -19,11 +19,11 @@ import (
 func newSessionsCommand(a *app) *cobra.Command {
 	cmd := group(&cobra.Command{
 		Use:   "sessions",
-		Short: "Look at stored sessions, and remove them",
-		Long: "The stored logs, read without changing anything but by rm and prune. ID is a session's\n" +
-			"id or the beginning of one that fits no other.",
+		Short: "Look at stored sessions, move them between stores, and remove them",
+		Long: "The stored logs, read without changing anything but by import, rm and prune. ID is a\n" +
+			"session's id or the beginning of one that fits no other.",
 	})
-	cmd.AddCommand(newListCommand(a), newShowCommand(a), newTreeCommand(a), newVerifyCommand(a), newRemoveCommand(a), newPruneCommand(a))
+	cmd.AddCommand(newListCommand(a), newShowCommand(a), newTreeCommand(a), newVerifyCommand(a), newExportCommand(a), newImportCommand(a), newRemoveCommand(a), newPruneCommand(a))
 	return cmd
 }
 

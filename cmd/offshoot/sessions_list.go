@@ -25,7 +25,8 @@ func newListCommand(a *app) *cobra.Command {
 		Long: "Lists the sessions that people started, newest first; with --all those of delegated\n" +
 			"agents too, which are marked with an arrow.\n\n" +
 			"STATE is idle; running: a live process works on it; interrupted: its process ended in\n" +
-			"the middle of a turn; queued: it has work that no turn has taken up; or unreadable.\n" +
+			"the middle of a turn; queued: it has work that no turn has taken up; parked: such work came\n" +
+			"in with an imported session and waits for your next prompt; or unreadable.\n" +
 			"EVENTS of a fork are its own, and behind the plus those that it began with; its tokens\n" +
 			"are its own alone.\n\n" +
 			"--json writes one object a line: id, title, model (ROUTE:MODEL), events, tokens, state,\n" +

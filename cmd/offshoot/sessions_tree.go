@@ -23,7 +23,8 @@ func newTreeCommand(a *app) *cobra.Command {
 			"session that a person started. Children stand below their parent in the order in which\n" +
 			"they were created. MODE names the provider of a delegated session too: a fork began with\n" +
 			"the completed turns of its parent, and its tokens are its own alone. STOP is how the last\n" +
-			"turn ended, LASTED the time from a session's creation to the last write to its log.\n\n" +
+			"turn ended, LASTED the time from a session's creation to the last write to its log; of an\n" +
+			"imported session it is not known.\n\n" +
 			"--json writes one object a line: what sessions list --json tells, with mode root for the\n" +
 			"root, stopReason, durationMs, level (0 is the root) and, where a session hangs on nothing\n" +
 			"that is stored, adrift.",
@@ -192,16 +193,19 @@ type twig struct {
 func (s *shelf) twig(ctx context.Context, m member) twig {
 	t := twig{row: s.row(ctx, m.rec), Level: m.level, Adrift: m.adrift}
 	t.ParentSession = m.parent
-	if t.Mode == "" && m.rec.Err == nil && m.rec.Header.ParentSession == "" {
+	if t.Mode == "" && m.rec.Err == nil && (m.rec.Header.ParentSession == "" || m.rec.Meta.Root == m.rec.Header.ID) {
 		t.Mode = "root"
 	}
 	if t.Error != "" {
 		return t
 	}
+	t.DurationMS = max(0, t.UpdatedAt-t.CreatedAt)
 	if sum, err := s.summarize(ctx, m.rec); err == nil {
 		t.StopReason = string(sum.state.Reason)
+		if sum.state.Imported {
+			t.DurationMS = 0 // the last write was the import, or later
+		}
 	}
-	t.DurationMS = max(0, t.UpdatedAt-t.CreatedAt)
 	return t
 }
 

@@ -182,6 +182,8 @@ func (t *transcript) aside(payload session.Payload) {
 		t.descriptor(p)
 	case *session.Settled:
 		t.note("settled: epoch %d, %s", p.Epoch, printable(p.StopReason))
+	case *session.Imported:
+		t.note("imported: what stands above was written elsewhere")
 	case *session.CompactionStart:
 		t.note("compaction")
 	case *session.CompactionEnd:
