@@ -75,11 +75,12 @@ func (h *Harness) setupRoot(_ context.Context, a *agent.Agent) error {
 		return nil
 	}
 	f := tool.Filter{}
-	if def.Tools.Allow != nil {
-		f.Allow = &def.Tools.Allow
+	left := h.Within(*def.Tools)
+	if left.Allow != nil {
+		f.Allow = &left.Allow
 	}
-	if def.Tools.Deny != nil {
-		f.Deny = &def.Tools.Deny
+	if left.Deny != nil {
+		f.Deny = &left.Deny
 	}
 	return a.Tools().Restrict(f)
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/offshoot-dev/offshoot/harness"
 	"github.com/offshoot-dev/offshoot/harness/config"
 	"github.com/offshoot-dev/offshoot/store/memory"
-	"github.com/offshoot-dev/offshoot/subagent/delegate"
 	"github.com/offshoot-dev/offshoot/tool"
 )
 
@@ -181,10 +180,10 @@ func (o *overview) assembled(h *harness.Harness, eff *config.Effective) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Agents)) {
 		if name != config.DefaultAgent {
+			def, _ := cfg.Subagent(name)
 			errs = append(errs, add(agentView{
-				Name: name, Tool: delegate.DefaultToolName + "_" + name, Provider: "spawn",
-				MaxDepth: strconv.FormatInt(delegate.DefaultMaxDepth, 10),
-			}, cfg.Agents[name].Tools))
+				Name: name, Tool: def.ToolName(), Provider: def.Provider, MaxDepth: def.MaxDepth.String(),
+			}, def.Tools))
 		}
 	}
 	return errors.Join(errs...)
@@ -195,12 +194,12 @@ func visible(h *harness.Harness, f *config.Filter) ([]string, error) {
 	scope := h.Tools.Root().Child()
 	defer scope.Close()
 	if f != nil {
-		r := tool.Filter{}
-		if f.Allow != nil {
-			r.Allow = &f.Allow
+		r, left := tool.Filter{}, h.Within(*f)
+		if left.Allow != nil {
+			r.Allow = &left.Allow
 		}
-		if f.Deny != nil {
-			r.Deny = &f.Deny
+		if left.Deny != nil {
+			r.Deny = &left.Deny
 		}
 		if err := scope.Restrict(r); err != nil {
 			return nil, err

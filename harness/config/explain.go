@@ -162,8 +162,11 @@ func (e *Effective) Text() string {
 	return b.String()
 }
 
-// Source tells where the value under a dotted key came from; ok is false when it has none.
+// Source tells where the value or section under a dotted key came from; ok is false when it has none.
 func (e *Effective) Source(key string) (src Source, ok bool) {
+	if src, ok = e.sources[key]; ok {
+		return src, true
+	}
 	for _, v := range e.Values {
 		if v.Key == key {
 			return v.Source, true
