@@ -392,7 +392,7 @@ func (h *Harness) fill(d *delegate.Config, key, personaKey string, description, 
 		d.Description = *description
 	}
 	if persona != nil {
-		d.Persona = &subagent.Persona{Text: *persona, Literal: h.literal(personaKey)}
+		d.Persona = &subagent.Persona{Text: *persona, Literal: h.Literal(personaKey)}
 	}
 	if filter != nil {
 		f := h.Within(*filter)
@@ -411,10 +411,10 @@ func (h *Harness) fill(d *delegate.Config, key, personaKey string, description, 
 	return nil
 }
 
-// literal tells whether nothing is interpolated in the persona under key: a text that
+// Literal tells whether nothing is interpolated in the persona under key: a text that
 // came with a folder which the person has not trusted is input, and that of an agent
 // file is literal unless the file says otherwise (design § 4, Trust; seam COMP-36).
-func (h *Harness) literal(key string) bool {
+func (h *Harness) Literal(key string) bool {
 	src, ok := h.opts.Config.Source(key)
 	if ok && src.Kind == config.FromProject && !h.opts.Config.Trusted {
 		return true

@@ -67,7 +67,7 @@ func (h *Harness) rootOptions(route, model string) agent.Options {
 func (h *Harness) setupRoot(_ context.Context, a *agent.Agent) error {
 	def := h.opts.Config.Config.Agents[config.DefaultAgent]
 	if def.Persona != nil {
-		if _, err := a.Prompts().Add(prompt.Persona(*def.Persona, h.literal("agents.default.persona"))); err != nil {
+		if _, err := a.Prompts().Add(prompt.Persona(*def.Persona, h.Literal("agents.default.persona"))); err != nil {
 			return err
 		}
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/offshoot-dev/offshoot/harness"
 	"github.com/offshoot-dev/offshoot/harness/config"
-	"github.com/offshoot-dev/offshoot/store/memory"
 	"github.com/offshoot-dev/offshoot/tool"
 )
 
@@ -106,13 +105,7 @@ func (a *app) overview(ctx context.Context, eff *config.Effective) (*overview, e
 	} else {
 		o.Model = &modelView{Ref: choice.Ref.String(), Source: choice.Source, Why: why(choice)}
 	}
-	// Nothing is kept of this system, and nothing of it runs.
-	h, err := harness.Open(ctx, harness.Options{Config: eff, Env: a.env, Store: memory.New(), Logger: a.logger()})
-	if err != nil {
-		return o, err
-	}
-	err = o.assembled(h, eff)
-	return o, errors.Join(err, h.Close(ctx))
+	return o, a.assemble(ctx, eff, func(h *harness.Harness) error { return o.assembled(h, eff) })
 }
 
 func (a *app) route(eff *config.Effective, r config.Route) routeView {
@@ -232,6 +225,12 @@ func (a *app) writeOverview(o *overview) error {
 			state = " (not there)"
 		}
 		p.line("%-8s %s%s", f.Kind, printable(f.Path), state)
+	}
+	for _, f := range eff.Agents {
+		p.line("%-8s %s", f.Kind, printable(f.Path))
+	}
+	for _, n := range eff.Notes {
+		p.line("note     %s", printable(n.String()))
 	}
 	trusted := "not trusted"
 	if eff.Trusted {

@@ -124,7 +124,7 @@ func (a *app) newRootCommand() *cobra.Command {
 	f.StringVar(&a.global.store, "store", "", "where sessions are kept: the path of an SQLite `STORE`, sqlite:PATH, sqlite or memory")
 	f.StringVar(&a.global.cwd, "cwd", "", "work in this `DIR` (default: here)")
 	root.AddCommand(
-		newRunCommand(a), newResumeCommand(a), newSessionsCommand(a),
+		newRunCommand(a), newResumeCommand(a), newSessionsCommand(a), newAgentsCommand(a),
 		newConfigCommand(a), newTrustCommand(a), newDoctorCommand(a), newVersionCommand(a),
 	)
 	a.complete(root)

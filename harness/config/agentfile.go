@@ -136,14 +136,15 @@ func (l *agentLoader) define(d agentFolder, text agentText) {
 		l.f.at(at(1), key, "is already defined by %s; keep one of them", old.source)
 		return
 	}
-	front, body, line, problem := splitFrontMatter(text.data)
-	if problem != "" {
-		l.f.at(at(line), "", "%s", problem)
-		return
-	}
 	r := &reader{tree: l.tree, file: text.path, kind: d.kind, home: l.home, f: l.f}
 	section := []string{"agents", name}
 	r.add(section, nil, 1)
+	front, body, line, problem := splitFrontMatter(text.data)
+	if problem != "" {
+		l.f.at(at(line), "", "%s", problem)
+		l.m.merge(r.out)
+		return
+	}
 	if root := parseDocument(text.path, front, l.f); root != nil {
 		r.walk(root, l.tree.kid("agents").star, section)
 	}

@@ -66,6 +66,17 @@ func (e *Effective) Configured() bool {
 // Load reads the configuration of a run. It reads files and changes nothing. The error joins every fault that was found, each
 // an *Error, ordered by file and line; Faults takes it apart.
 func Load(o LoadOptions) (*Effective, error) {
+	e, err := LoadPartial(o)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// LoadPartial is Load for whoever looks for faults and runs nothing: when only agent files are at fault, what is left of the
+// configuration comes with the error, so that a caller can find out what else is wrong. The agents of those files are in it
+// with the values that are right.
+func LoadPartial(o LoadOptions) (*Effective, error) {
 	e, err := places(o)
 	if err != nil {
 		return nil, err
@@ -99,15 +110,15 @@ func Load(o LoadOptions) (*Effective, error) {
 	complete(tree, m)
 	m.fromEnv(tree, o.Env, e.Cwd, home, f)
 	m.fromFlags(tree, o.Flags, e.Cwd, home, f)
-	if f.empty() {
+	if e.agentsAlone(f) {
 		kinds := o.Providers
 		if kinds == nil {
 			kinds = localKinds()
 		}
 		check(m, kinds, f)
 	}
-	if err := f.err(); err != nil {
-		return nil, err
+	if !e.agentsAlone(f) {
+		return nil, f.err()
 	}
 	e.Config = build(m)
 	e.Values = explain(tree, m, o.Env)
@@ -115,7 +126,14 @@ func Load(o LoadOptions) (*Effective, error) {
 	for key, s := range m {
 		e.sources[key] = s.source
 	}
-	return e, nil
+	return e, f.err()
+}
+
+// agentsAlone reports whether every fault stands in a file of agents.
+func (e *Effective) agentsAlone(f *faults) bool {
+	return !slices.ContainsFunc(f.list, func(fault *Error) bool {
+		return fault.File == "" || slices.ContainsFunc(e.Files, func(f File) bool { return f.Path == fault.File })
+	})
 }
 
 // places finds the folders and files, and whether the folder is trusted.
