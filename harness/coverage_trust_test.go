@@ -15,69 +15,100 @@ import (
 )
 
 // seam COMP-36, amendment P42, design § 4 Trust: a persona that came with a folder
-// which nobody trusts is text, for the root and for a child; the person's own is a
-// template.
+// which nobody trusts is text, for the root and for a child; the person's own in a
+// configuration file is a template, and that of an agent file is text unless the file
+// says otherwise.
 func TestCOMP36PersonaOfAFolderIsText(t *testing.T) {
 	const personas = "agents:\n  default: {persona: 'Root on {{model}}.'}\n  helper: {description: Helps., persona: 'Child on {{model}}.'}\n"
+	const root = "agents: {default: {persona: 'Root on {{model}}.'}}\n"
+	const plain, template = "---\ndescription: Helps.\n---\nChild on {{model}}.\n", "---\ndescription: Helps.\ntemplate: true\n---\nChild on {{model}}.\n"
 	for name, c := range map[string]struct {
-		file    string // below the parent of home and work
-		trusted bool
-		want    string // in place of the group
+		files       map[string]string // below the parent of home and work
+		trusted     bool
+		root, child string // in place of the group
 	}{
-		"a folder that is not trusted": {"work/offshoot.yaml", false, "{{model}}"},
-		"a trusted folder":             {"work/offshoot.yaml", true, "any"},
-		"the person's own file":        {"home/config.yaml", false, "any"},
+		"a folder that is not trusted":       {map[string]string{"work/offshoot.yaml": personas}, false, "{{model}}", "{{model}}"},
+		"a trusted folder":                   {map[string]string{"work/offshoot.yaml": personas}, true, "any", "any"},
+		"the person's own file":              {map[string]string{"home/config.yaml": personas}, false, "any", "any"},
+		"the person's agent file":            {map[string]string{"home/config.yaml": root, "home/agents/helper.md": plain}, false, "any", "{{model}}"},
+		"the person's template":              {map[string]string{"home/config.yaml": root, "home/agents/helper.md": template}, false, "any", "any"},
+		"an agent file of a trusted folder":  {map[string]string{"home/config.yaml": root, "work/.offshoot/agents/helper.md": plain}, true, "any", "{{model}}"},
+		"a template of a trusted folder":     {map[string]string{"home/config.yaml": root, "work/.offshoot/agents/helper.md": template}, true, "any", "any"},
+		"a folder's text over a template":    {map[string]string{"home/config.yaml": root, "home/agents/helper.md": template, "work/.offshoot/agents/helper.md": plain}, false, "any", "{{model}}"},
+		"a folder's entry over a template":   {map[string]string{"home/agents/helper.md": template, "work/offshoot.yaml": personas}, false, "{{model}}", "{{model}}"},
+		"a fork of a root that is a literal": {map[string]string{"home/config.yaml": "agents: {default: {persona: 'Root on {{model}}.', template: false}}\n", "home/agents/helper.md": "---\nprovider: fork\n---\n"}, false, "{{model}}", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			base := t.TempDir()
-			home, work := filepath.Join(base, "home"), filepath.Join(base, "work")
-			for _, dir := range []string{home, work} {
-				if err := os.Mkdir(dir, 0o700); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := os.WriteFile(filepath.Join(base, c.file), []byte(personas), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			eff, err := config.Load(config.LoadOptions{Cwd: work, Env: config.MapEnviron(map[string]string{"OFFSHOOT_HOME": home, "HOME": home}), Trusted: &c.trusted})
-			if err != nil {
-				t.Fatal(err)
-			}
-			model := scripted.New(scripted.Script{
-				{Match: scripted.FirstPrompt("help"), Steps: []scripted.Step{{scripted.Say("helped")}}},
-				{Steps: []scripted.Step{{scripted.Call("subagent_helper", `{"description":"d","prompt":"help"}`)}, {scripted.Say("done")}}},
-			}, scripted.Options{})
-			h, err := harness.Open(t.Context(), harness.Options{
-				Config: eff, Store: memory.New(),
-				Adapters: func(r *llm.Registry) error { _, err := r.Register(model, "script"); return err },
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			root, err := h.NewRoot(t.Context(), work, config.Choice{Ref: config.ModelRef{Route: "script", Model: "any"}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := root.Agent().Followup(agent.UserText("go")); err != nil {
-				t.Fatal(err)
-			}
-			if err := root.Agent().WhenIdle(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if err := h.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
 			var who []string
-			for _, call := range model.Calls() {
-				for _, name := range []string{"Root", "Child"} {
-					if strings.Contains(call.Request.System, name+" on "+c.want+".") {
-						who = append(who, name)
-					}
+			for _, system := range systems(t, c.files, c.trusted) {
+				switch {
+				case strings.Contains(system, "Root on "+c.root+"."):
+					who = append(who, "Root")
+				case strings.Contains(system, "Child on "+c.child+"."):
+					who = append(who, "Child")
 				}
 			}
-			if got := strings.Join(who, " "); got != "Root Child Root" {
-				t.Errorf("the personas with %q reached the requests of %q", c.want, got)
+			want := "Root Child Root"
+			if c.child == "" {
+				want = "Root Root Root" // a fork is as its root is
+			}
+			if got := strings.Join(who, " "); got != want {
+				t.Errorf("the personas reached the requests of %q", got)
 			}
 		})
 	}
+}
+
+// systems runs a root that calls subagent_helper, in a folder with files, and returns
+// the system prompts of the requests.
+func systems(t *testing.T, files map[string]string, trusted bool) (prompts []string) {
+	t.Helper()
+	base := t.TempDir()
+	home, work := filepath.Join(base, "home"), filepath.Join(base, "work")
+	for _, dir := range []string{home, work} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range files {
+		path := filepath.Join(base, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eff, err := config.Load(config.LoadOptions{Cwd: work, Env: config.MapEnviron(map[string]string{"OFFSHOOT_HOME": home, "HOME": home}), Trusted: &trusted})
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := scripted.New(scripted.Script{
+		{Match: scripted.FirstPrompt("help"), Steps: []scripted.Step{{scripted.Say("helped")}}},
+		{Steps: []scripted.Step{{scripted.Call("subagent_helper", `{"description":"d","prompt":"help"}`)}, {scripted.Say("done")}}},
+	}, scripted.Options{})
+	h, err := harness.Open(t.Context(), harness.Options{
+		Config: eff, Store: memory.New(),
+		Adapters: func(r *llm.Registry) error { _, err := r.Register(model, "script"); return err },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := h.NewRoot(t.Context(), work, config.Choice{Ref: config.ModelRef{Route: "script", Model: "any"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := root.Agent().Followup(agent.UserText("go")); err != nil {
+		t.Fatal(err)
+	}
+	if err := root.Agent().WhenIdle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, call := range model.Calls() {
+		prompts = append(prompts, call.Request.System)
+	}
+	return prompts
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
@@ -292,16 +293,29 @@ func (h *Harness) openAgents(ctx context.Context) (err error) {
 	return nil
 }
 
-// planDelegation decides on the delegation tools, and checks the filters against
-// every tool there is.
-func (h *Harness) planDelegation(context.Context) (err error) {
-	if h.plan, err = h.delegations(); err != nil {
-		return err
+// Within returns what of an agent's filter is left under the deployment's own, which
+// hides its tools from everybody: a hidden tool cannot be allowed, and need not be
+// denied. Whether the names exist was checked by Open. f is not changed.
+func (h *Harness) Within(f config.Filter) config.Filter {
+	hidden := func(name string) bool { return !h.admits(name) }
+	if f.Allow != nil {
+		f.Allow = slices.DeleteFunc(append([]string{}, f.Allow...), hidden)
 	}
+	if f.Deny != nil {
+		f.Deny = slices.DeleteFunc(append([]string{}, f.Deny...), hidden)
+	}
+	return f
+}
+
+// planDelegation decides on the delegation tools, and checks the filters against
+// every tool there is. All faults are told together.
+func (h *Harness) planDelegation(context.Context) error {
+	var fault error
+	h.plan, fault = h.delegations()
 	for _, t := range h.plan {
 		h.names = append(h.names, t.cfg.ToolName)
 	}
-	return h.checkFilters()
+	return errors.Join(fault, h.checkFilters())
 }
 
 func (h *Harness) openDelegation(ctx context.Context) (err error) {
@@ -341,32 +355,36 @@ type delegation struct {
 func (h *Harness) delegations() ([]delegation, error) {
 	cfg := h.opts.Config.Config
 	var list []delegation
+	var errs []error
 	for _, name := range sorted(cfg.Providers) {
 		p, personaKey := cfg.Delegation(name)
 		key := "providers." + name
-		d := delegate.Config{Provider: p.Provider, ToolName: p.ToolName, ProviderManaged: p.MaxDepth.Managed}
-		if !p.MaxDepth.Managed {
-			depth := int64(p.MaxDepth.Max)
-			d.MaxDepth = &depth
-		}
-		if err := h.fill(&d, key, personaKey, p.Description, p.Persona, p.ToolFilter, p.Model, p.MaxTokens, p.OutputSchema); err != nil {
-			return nil, err
-		}
+		d := delegate.Config{Provider: p.Provider, ToolName: p.ToolName}
+		bound(&d, p.MaxDepth)
+		errs = append(errs, h.fill(&d, key, personaKey, p.Description, p.Persona, p.ToolFilter, p.Model, p.MaxTokens, p.OutputSchema))
 		list = append(list, delegation{key, d})
 	}
 	for _, name := range sorted(cfg.Agents) {
 		if name == config.DefaultAgent {
 			continue
 		}
-		a := cfg.Agents[name]
+		a, personaKey := cfg.Subagent(name)
 		key := "agents." + name
-		d := delegate.Config{Provider: spawn.DefaultName, ToolName: delegate.DefaultToolName + "_" + name}
-		if err := h.fill(&d, key, key+".persona", a.Description, a.Persona, a.Tools, a.Model, a.MaxTokens, a.OutputSchema); err != nil {
-			return nil, err
-		}
+		d := delegate.Config{Provider: a.Provider, ToolName: a.ToolName()}
+		bound(&d, a.MaxDepth)
+		errs = append(errs, h.fill(&d, key, personaKey, a.Description, a.Persona, a.Tools, a.Model, a.MaxTokens, a.OutputSchema))
 		list = append(list, delegation{key, d})
 	}
-	return list, nil
+	return list, errors.Join(errs...)
+}
+
+// bound sets the cap of a delegation tool.
+func bound(d *delegate.Config, limit config.Depth) {
+	d.ProviderManaged = limit.Managed
+	if !limit.Managed {
+		depth := int64(limit.Max)
+		d.MaxDepth = &depth
+	}
 }
 
 func (h *Harness) fill(d *delegate.Config, key, personaKey string, description, persona *string, filter *config.Filter, model *config.ModelRef, maxTokens *int, schema []byte) error {
@@ -375,10 +393,11 @@ func (h *Harness) fill(d *delegate.Config, key, personaKey string, description, 
 		d.Description = *description
 	}
 	if persona != nil {
-		d.Persona = &subagent.Persona{Text: *persona, Literal: h.literal(personaKey)}
+		d.Persona = &subagent.Persona{Text: *persona, Literal: h.Literal(personaKey)}
 	}
 	if filter != nil {
-		d.ToolFilter = &session.ToolFilter{Allow: filter.Allow, Deny: filter.Deny}
+		f := h.Within(*filter)
+		d.ToolFilter = &session.ToolFilter{Allow: f.Allow, Deny: f.Deny}
 	}
 	if model != nil {
 		c, err := h.opts.Config.Resolve(*model, key+".model", h.opts.Env)
@@ -393,17 +412,24 @@ func (h *Harness) fill(d *delegate.Config, key, personaKey string, description, 
 	return nil
 }
 
-// literal: a text that came with a folder which the person has not trusted is
-// input; nothing in it is interpolated (design § 4, Trust).
-func (h *Harness) literal(key string) bool {
+// Literal tells whether nothing is interpolated in the persona under key: a text that
+// came with a folder which the person has not trusted is input, and that of an agent
+// file is literal unless the file says otherwise (design § 4, Trust; seam COMP-36).
+func (h *Harness) Literal(key string) bool {
 	src, ok := h.opts.Config.Source(key)
-	return ok && src.Kind == config.FromProject && !h.opts.Config.Trusted
+	if ok && src.Kind == config.FromProject && !h.opts.Config.Trusted {
+		return true
+	}
+	name, isAgent := strings.CutPrefix(strings.TrimSuffix(key, ".persona"), "agents.")
+	template := h.opts.Config.Config.Agents[name].Template
+	return isAgent && template != nil && !*template
 }
 
 // checkFilters refuses a filter that names a tool which does not exist.
 func (h *Harness) checkFilters() error {
 	cfg := h.opts.Config.Config
-	check := func(key string, f config.Filter) error {
+	var errs []error
+	check := func(key string, f config.Filter) {
 		for _, list := range []struct {
 			key   string
 			names []string
@@ -412,21 +438,20 @@ func (h *Harness) checkFilters() error {
 				if !slices.Contains(h.names, name) {
 					known := slices.Clone(h.names)
 					slices.Sort(known)
-					return h.opts.Config.Fault(key+"."+list.key, "no tool is named %q; there are %v", name, known)
+					errs = append(errs, h.opts.Config.Fault(key+"."+list.key, "no tool is named %q; there are %v", name, known))
 				}
 			}
 		}
-		return nil
 	}
-	errs := []error{check("tools", cfg.Tools.Filter)}
+	check("tools", cfg.Tools.Filter)
 	for _, name := range sorted(cfg.Agents) {
 		if f := cfg.Agents[name].Tools; f != nil {
-			errs = append(errs, check("agents."+name+".tools", *f))
+			check("agents."+name+".tools", *f)
 		}
 	}
 	for _, name := range sorted(cfg.Providers) {
 		if f := cfg.Providers[name].ToolFilter; f != nil {
-			errs = append(errs, check("providers."+name+".toolFilter", *f))
+			check("providers."+name+".toolFilter", *f)
 		}
 	}
 	return errors.Join(errs...)

@@ -80,7 +80,7 @@ func (h *Harness) rootOptions(route, model string) agent.Options {
 func (h *Harness) setupRoot(_ context.Context, a *agent.Agent) error {
 	def := h.opts.Config.Config.Agents[config.DefaultAgent]
 	if def.Persona != nil {
-		if _, err := a.Prompts().Add(prompt.Persona(*def.Persona, h.literal("agents.default.persona"))); err != nil {
+		if _, err := a.Prompts().Add(prompt.Persona(*def.Persona, h.Literal("agents.default.persona"))); err != nil {
 			return err
 		}
 	}
@@ -88,11 +88,12 @@ func (h *Harness) setupRoot(_ context.Context, a *agent.Agent) error {
 		return nil
 	}
 	f := tool.Filter{}
-	if def.Tools.Allow != nil {
-		f.Allow = &def.Tools.Allow
+	left := h.Within(*def.Tools)
+	if left.Allow != nil {
+		f.Allow = &left.Allow
 	}
-	if def.Tools.Deny != nil {
-		f.Deny = &def.Tools.Deny
+	if left.Deny != nil {
+		f.Deny = &left.Deny
 	}
 	return a.Tools().Restrict(f)
 }

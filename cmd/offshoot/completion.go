@@ -25,11 +25,13 @@ func (a *app) complete(root *cobra.Command) {
 			group(cmd)
 		}
 		for _, sub := range append([]*cobra.Command{cmd}, cmd.Commands()...) {
-			switch sub.Name() {
-			case "show", "verify", "tree", "export", "rm":
+			switch strings.TrimPrefix(sub.CommandPath(), root.Name()+" ") {
+			case "sessions show", "sessions verify", "sessions tree", "sessions export", "sessions rm":
 				sub.ValidArgsFunction = a.sessionIDs(session.Filter{})
 			case "resume":
 				sub.ValidArgsFunction = a.sessionIDs(session.Filter{Top: true})
+			case "agents show":
+				sub.ValidArgsFunction = a.agentNames
 			}
 			if sub.LocalFlags().Lookup("model") != nil {
 				// The only error is a flag that is not there.

@@ -14,8 +14,6 @@ import (
 
 	"github.com/offshoot-dev/offshoot/harness"
 	"github.com/offshoot-dev/offshoot/harness/config"
-	"github.com/offshoot-dev/offshoot/store/memory"
-	"github.com/offshoot-dev/offshoot/subagent/delegate"
 	"github.com/offshoot-dev/offshoot/tool"
 )
 
@@ -107,13 +105,7 @@ func (a *app) overview(ctx context.Context, eff *config.Effective) (*overview, e
 	} else {
 		o.Model = &modelView{Ref: choice.Ref.String(), Source: choice.Source, Why: why(choice)}
 	}
-	// Nothing is kept of this system, and nothing of it runs.
-	h, err := harness.Open(ctx, harness.Options{Config: eff, Env: a.env, Store: memory.New(), Logger: a.logger()})
-	if err != nil {
-		return o, err
-	}
-	err = o.assembled(h, eff)
-	return o, errors.Join(err, h.Close(ctx))
+	return o, a.assemble(ctx, eff, func(h *harness.Harness) error { return o.assembled(h, eff) })
 }
 
 func (a *app) route(eff *config.Effective, r config.Route) routeView {
@@ -181,10 +173,10 @@ func (o *overview) assembled(h *harness.Harness, eff *config.Effective) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Agents)) {
 		if name != config.DefaultAgent {
+			def, _ := cfg.Subagent(name)
 			errs = append(errs, add(agentView{
-				Name: name, Tool: delegate.DefaultToolName + "_" + name, Provider: "spawn",
-				MaxDepth: strconv.FormatInt(delegate.DefaultMaxDepth, 10),
-			}, cfg.Agents[name].Tools))
+				Name: name, Tool: def.ToolName(), Provider: def.Provider, MaxDepth: def.MaxDepth.String(),
+			}, def.Tools))
 		}
 	}
 	return errors.Join(errs...)
@@ -195,12 +187,12 @@ func visible(h *harness.Harness, f *config.Filter) ([]string, error) {
 	scope := h.Tools.Root().Child()
 	defer scope.Close()
 	if f != nil {
-		r := tool.Filter{}
-		if f.Allow != nil {
-			r.Allow = &f.Allow
+		r, left := tool.Filter{}, h.Within(*f)
+		if left.Allow != nil {
+			r.Allow = &left.Allow
 		}
-		if f.Deny != nil {
-			r.Deny = &f.Deny
+		if left.Deny != nil {
+			r.Deny = &left.Deny
 		}
 		if err := scope.Restrict(r); err != nil {
 			return nil, err
@@ -233,6 +225,12 @@ func (a *app) writeOverview(o *overview) error {
 			state = " (not there)"
 		}
 		p.line("%-8s %s%s", f.Kind, printable(f.Path), state)
+	}
+	for _, f := range eff.Agents {
+		p.line("%-8s %s", f.Kind, printable(f.Path))
+	}
+	for _, n := range eff.Notes {
+		p.line("note     %s", printable(n.String()))
 	}
 	trusted := "not trusted"
 	if eff.Trusted {

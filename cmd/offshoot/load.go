@@ -41,23 +41,31 @@ func (a *app) within(path string) (string, error) {
 // added. cwd is the folder to work in; "" means what folder returns. It reads
 // files and changes nothing.
 func (a *app) load(cmd *cobra.Command, f config.Flags, cwd string) (*config.Effective, error) {
-	o := config.LoadOptions{Cwd: cwd, Env: a.env, Flags: f}
-	var err error
+	o, err := a.loadOptions(cmd, f, cwd)
+	if err != nil {
+		return nil, err
+	}
+	return config.Load(o)
+}
+
+// loadOptions is what load reads.
+func (a *app) loadOptions(cmd *cobra.Command, f config.Flags, cwd string) (o config.LoadOptions, err error) {
+	o = config.LoadOptions{Cwd: cwd, Env: a.env, Flags: f}
 	if cwd == "" {
 		if o.Cwd, err = a.folder(cmd); err != nil {
-			return nil, err
+			return o, err
 		}
 	}
 	if cmd.Flags().Changed("config") {
 		if a.global.config == "" {
-			return nil, usagef("flag --config: the file is empty")
+			return o, usagef("flag --config: the file is empty")
 		}
 		if o.ConfigFile, err = a.within(a.global.config); err != nil {
-			return nil, err
+			return o, err
 		}
 	}
 	if cmd.Flags().Changed("store") {
 		o.Flags.Store = &a.global.store
 	}
-	return config.Load(o)
+	return o, nil
 }

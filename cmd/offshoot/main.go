@@ -120,11 +120,11 @@ func (a *app) newRootCommand() *cobra.Command {
 		return usagef("%w (see %q)", err, cmd.CommandPath()+" --help")
 	})
 	f := root.PersistentFlags()
-	f.StringVar(&a.global.config, "config", "", "read this `FILE` in the place of the user's configuration file")
+	f.StringVar(&a.global.config, "config", "", "read this `FILE` in the place of the user's configuration file and agent files")
 	f.StringVar(&a.global.store, "store", "", "where sessions are kept: the path of an SQLite `STORE`, sqlite:PATH, sqlite or memory")
 	f.StringVar(&a.global.cwd, "cwd", "", "work in this `DIR` (default: here)")
 	root.AddCommand(
-		newRunCommand(a), newResumeCommand(a), newSessionsCommand(a),
+		newRunCommand(a), newResumeCommand(a), newSessionsCommand(a), newAgentsCommand(a),
 		newConfigCommand(a), newTrustCommand(a), newDoctorCommand(a), newVersionCommand(a),
 	)
 	a.complete(root)

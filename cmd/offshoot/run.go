@@ -310,11 +310,21 @@ type ending struct {
 	failure    string
 }
 
+// maxNotes is how many notes on agent files a run begins with.
+const maxNotes = 5
+
 func (e *ending) Error() string { return e.failure }
 
 // settle starts the root and waits until it is idle. It returns nil for a
 // completed turn, else what went wrong.
 func (r *runner) settle(ctx context.Context, start func(context.Context, *agent.Agent) (bool, error)) error {
+	for i, n := range r.eff.Notes {
+		if i == maxNotes {
+			r.prog.note("offshoot: %d more agent files say what has no counterpart here; see offshoot agents list", len(r.eff.Notes)-i)
+			break
+		}
+		r.prog.note("offshoot: %s", n)
+	}
 	if r.fallback {
 		r.prog.note("offshoot: no model is configured, so the embedded demo model runs; it makes no model call (see offshoot config)")
 	}

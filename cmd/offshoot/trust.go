@@ -11,10 +11,11 @@ import (
 func newTrustCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "trust [DIR]",
-		Short: "Let a folder's offshoot.yaml say everything",
+		Short: "Let a folder's offshoot.yaml and agent files say everything",
 		Long: "Remembers DIR (default: --cwd, else here) as a folder whose offshoot.yaml may also set\n" +
-			"endpoints, stores, permissions and whatever else is refused otherwise. The folder is\n" +
-			"printed as it is remembered; folders below it are not trusted with it.",
+			"endpoints, stores, permissions and whatever else is refused otherwise, and whose agent files\n" +
+			"may have templates, larger limits and symbolic links out of it. The folder is printed as it\n" +
+			"is remembered; folders below it are not trusted with it.",
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir, err := a.folder(cmd)

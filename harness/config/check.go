@@ -10,6 +10,7 @@ import (
 func check(m settings, kinds []string, f *faults) {
 	checkRoutes(m, f)
 	checkModels(m, f)
+	checkAgents(m, kinds, f)
 	checkProviders(m, kinds, f)
 	checkRoot(m, f)
 	checkStore(m, f)
@@ -71,6 +72,27 @@ func modelTools() []string {
 	}
 }
 
+// checkAgents wants a known kind for each and a name that makes a tool's, and nothing about delegation for the root.
+func checkAgents(m settings, kinds []string, f *faults) {
+	for _, name := range m.entries("agents") {
+		key := "agents." + name
+		if name == DefaultAgent {
+			for _, own := range []string{"provider", "maxDepth"} {
+				if s, ok := m[key+"."+own]; ok {
+					f.at(s.source, s.key, "%s is the root agent, which nobody delegates to", name)
+				}
+			}
+			continue
+		}
+		if _, problem := parseTool(agentToolPrefix + name); problem != "" {
+			f.at(m[key].source, key, "the name makes no tool name: %s", problem)
+		}
+		if kind := m[key+".provider"]; !slices.Contains(kinds, kind.value.(string)) {
+			f.at(kind.source, kind.key, "unknown provider %q; this program has %s", kind.value, strings.Join(kinds, ", "))
+		}
+	}
+}
+
 // checkProviders wants a known kind for each, and one tool name for one tool (seam TOOL-01, TOOL-37).
 func checkProviders(m settings, kinds []string, f *faults) {
 	taken := map[string]string{}
@@ -79,7 +101,7 @@ func checkProviders(m settings, kinds []string, f *faults) {
 	}
 	for _, name := range m.entries("agents") {
 		if name != DefaultAgent {
-			taken["subagent_"+name] = "the tool of agent " + name
+			taken[agentToolPrefix+name] = fmt.Sprintf("the tool of agent %s (%s)", name, m["agents."+name].source)
 		}
 	}
 	for _, name := range m.entries("providers") {

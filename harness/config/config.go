@@ -14,6 +14,7 @@ type Config struct {
 	Tools       Tools
 	Permissions Permissions
 	Agents      map[string]Agent    // "default" is always there: the root agent
+	Claude      bool                // whether the agent files of Claude Code are read too
 	Providers   map[string]Provider // the delegation tools
 	Limits      Limits
 	Store       Store
@@ -98,17 +99,26 @@ type Permissions struct{ Mode Permission }
 const DefaultAgent = "default"
 
 // Agent is an agent definition. An absent Persona inherits the deployment's; an empty one shadows it with nothing (seam
-// COMP-09).
+// COMP-09). Every agent but the default one becomes a delegation tool: see ToolName.
 type Agent struct {
 	Name        string
 	Description *string
+	Provider    string // the kind of provider that starts it; empty for the default agent
 	Persona     *string
+	Template    *bool // whether Persona is a template; nil: it is, but for a folder that is not trusted
 	Tools       *Filter
 	Model       *ModelRef
 	MaxTokens   *int // per model call, at least 1
 	// OutputSchema is the form of this agent's answers, as compact JSON; nil is text.
 	OutputSchema []byte
+	MaxDepth     Depth // nothing for the default agent
 }
+
+// agentToolPrefix stands before the name of an agent in the name of its tool.
+const agentToolPrefix = "subagent_"
+
+// ToolName is the name of the tool that starts the agent.
+func (a Agent) ToolName() string { return agentToolPrefix + a.Name }
 
 // Provider binds one provider of children to one delegation tool (seam TOOL-01, TOOL-40).
 type Provider struct {
@@ -130,17 +140,29 @@ type Provider struct {
 // the root's do and one entry in a model's prompt cache serves both. personaKey says where the persona stands.
 func (c *Config) Delegation(name string) (p Provider, personaKey string) {
 	p, personaKey = c.Providers[name], "providers."+name+".persona"
-	if p.Provider != forkKind {
-		return p, personaKey
+	c.asRoot(p.Provider, &p.Persona, &p.ToolFilter, &personaKey)
+	return p, personaKey
+}
+
+// Subagent returns an agent definition as Delegation returns a provider.
+func (c *Config) Subagent(name string) (a Agent, personaKey string) {
+	a, personaKey = c.Agents[name], "agents."+name+".persona"
+	c.asRoot(a.Provider, &a.Persona, &a.Tools, &personaKey)
+	return a, personaKey
+}
+
+// asRoot gives a fork what it does not say itself.
+func (c *Config) asRoot(kind string, persona **string, filter **Filter, personaKey *string) {
+	if kind != forkKind {
+		return
 	}
 	root := c.Agents[DefaultAgent]
-	if p.Persona == nil {
-		p.Persona, personaKey = root.Persona, "agents."+DefaultAgent+".persona"
+	if *persona == nil {
+		*persona, *personaKey = root.Persona, "agents."+DefaultAgent+".persona"
 	}
-	if p.ToolFilter == nil {
-		p.ToolFilter = root.Tools
+	if *filter == nil {
+		*filter = root.Tools
 	}
-	return p, personaKey
 }
 
 // ProviderManaged is the written form of a Depth that leaves the cap to the provider (seam TOOL-25).

@@ -135,7 +135,8 @@ tools: {shell: {enabled: false, timeout: 90s, maxOutputBytes: 1000}, files: {ena
 permissions: {mode: read-only}
 agents:
   default: {persona: ""}
-  reviewer: {description: reads, persona: You review., tools: {allow: []}, model: ollama, maxTokens: 900,
+  claude: true
+  reviewer: {description: reads, provider: fork, persona: You review., template: false, tools: {allow: []}, model: ollama, maxTokens: 900, maxDepth: 0,
     outputSchema: {type: object, description: 'x: "y"', properties: {n: {type: number, enum: [1, -2.50, null, true, "1"]}, "yes": {type: array, items: {}}}, required: [n]}}
   plain:
 providers:
@@ -168,10 +169,11 @@ recovery: {onStart: none}
 		Permissions: config.Permissions{Mode: config.PermissionReadOnly},
 		Agents: map[string]config.Agent{
 			"default": {Name: "default", Persona: new(string)},
-			"plain":   {Name: "plain"},
-			"reviewer": {Name: "reviewer", Description: ptr("reads"), Persona: ptr("You review."), Tools: &config.Filter{Allow: []string{}}, Model: ref("ollama", ""), MaxTokens: ptr(900),
+			"plain":   {Name: "plain", Provider: "spawn", MaxDepth: config.Depth{Max: 3}},
+			"reviewer": {Name: "reviewer", Description: ptr("reads"), Provider: "fork", Persona: ptr("You review."), Template: new(bool), Tools: &config.Filter{Allow: []string{}}, Model: ref("ollama", ""), MaxTokens: ptr(900),
 				OutputSchema: []byte(`{"type":"object","description":"x: \"y\"","properties":{"n":{"type":"number","enum":[1,-2.50,null,true,"1"]},"yes":{"type":"array","items":{}}},"required":["n"]}`)},
 		},
+		Claude: true,
 		Providers: map[string]config.Provider{
 			"spawn": {Name: "spawn", Provider: "spawn", ToolName: "subagent", MaxDepth: config.Depth{Managed: true}},
 			"deep":  {Name: "deep", Provider: "spawn", ToolName: "deep", Description: ptr("d"), Persona: new(string), ToolFilter: &config.Filter{Deny: []string{"write"}}, Model: ref("ollama", "a:b"), MaxTokens: ptr(1), OutputSchema: []byte(`{"type":"object"}`)},

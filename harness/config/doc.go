@@ -4,9 +4,10 @@
 //
 // # Layers
 //
-// Defaults, the user file, the project file (offshoot.yaml in the working directory), the environment and the flags, in
-// this order; a later layer replaces a value of an earlier one. Tool filters are the exception: the deny lists of both
-// files add up and the allow lists intersect, because filters restrict and a later restriction never lifts an earlier one.
+// Defaults, the user file, the user's agent files, the project file (offshoot.yaml in the working directory), the project's
+// agent files, the environment and the flags, in this order; a later layer replaces a value of an earlier one. Tool filters
+// are the exception: the deny lists of the layers add up and the allow lists intersect, because filters restrict and a later
+// restriction never lifts an earlier one. Agent files of Claude Code define only agents that nothing else defines.
 //
 // # Strictness
 //
@@ -15,8 +16,8 @@
 //
 // # Trust
 //
-// A project file is input, not orders. Until the person has trusted the folder it may choose models by route name, agents,
-// personas, filters and lower limits; endpoints, stores, permission policy, MCP servers, recovery and providers that start
+// What a project's files say is input, not orders. Until the person has trusted the folder they may choose models by route
+// name, agents, personas, filters, output schemas and lower limits; endpoints, stores, permission policy, MCP servers, recovery and providers that start
 // another product are refused there.
 //
 // # Secrets

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -17,32 +19,44 @@ import (
 // maxFileBytes bounds a configuration file.
 const maxFileBytes = 1 << 20
 
-// readFile reads a configuration file. A file that is not there gives nil, false and no error. Only regular files are read:
-// opening a pipe would wait for its writer.
+// readFile reads a configuration file. A file that is not there gives nil, false and no error.
 func readFile(path string) (data []byte, found bool, err error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, os.ErrNotExist) {
+	data, fault := readRegular(os.DirFS(filepath.Dir(path)), filepath.Base(path), path, maxFileBytes)
+	switch {
+	case fault == nil:
+		return data, true, nil
+	case errors.Is(fault.Err, os.ErrNotExist):
 		return nil, false, nil
 	}
+	return nil, false, fault
+}
+
+// readRegular reads a file of at most limit bytes. Only regular files are read: opening a pipe would wait for its writer.
+// full is the file's path, for the error.
+func readRegular(fsys fs.FS, name, full string, limit int64) ([]byte, *Error) {
+	unreadable := func(err error) *Error {
+		return &Error{Kind: KindIO, File: full, Msg: "cannot be read", Err: unwrapPath(err)}
+	}
+	info, err := fs.Stat(fsys, name)
 	if err != nil {
-		return nil, false, &Error{Kind: KindIO, File: path, Msg: "cannot be read", Err: unwrapPath(err)}
+		return nil, unreadable(err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, false, &Error{Kind: KindIO, File: path, Msg: "is not a regular file"}
+		return nil, &Error{Kind: KindIO, File: full, Msg: "is not a regular file"}
 	}
-	f, err := os.Open(path)
+	f, err := fsys.Open(name)
 	if err != nil {
-		return nil, false, &Error{Kind: KindIO, File: path, Msg: "cannot be read", Err: unwrapPath(err)}
+		return nil, unreadable(err)
 	}
 	defer func() { _ = f.Close() }() // read only: nothing is lost when it fails
-	data, err = io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
-		return nil, false, &Error{Kind: KindIO, File: path, Msg: "cannot be read", Err: unwrapPath(err)}
+		return nil, unreadable(err)
 	}
-	if len(data) > maxFileBytes {
-		return nil, false, &Error{Kind: KindUsage, File: path, Msg: fmt.Sprintf("is larger than %d bytes", maxFileBytes)}
+	if int64(len(data)) > limit {
+		return nil, &Error{Kind: KindUsage, File: full, Msg: fmt.Sprintf("is larger than %d bytes", limit)}
 	}
-	return data, true, nil
+	return data, nil
 }
 
 // unwrapPath takes the path out of an error whose path is already told.

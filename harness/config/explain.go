@@ -23,6 +23,19 @@ type Value struct {
 	raw any // for JSON
 }
 
+// MarshalJSON renders key, value and source.
+func (v Value) MarshalJSON() ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(struct {
+		Key    string `json:"key"`
+		Value  any    `json:"value"`
+		Source Source `json:"source"`
+	}{v.Key, v.raw, v.Source})
+	return bytes.TrimRight(buf.Bytes(), "\n"), err
+}
+
 // explain lists every value with its source. Beside the keys of the files it has "routes.NAME.key", which says whether the
 // variable of the key is set.
 func explain(tree *place, m settings, env Environ) []Value {
@@ -162,8 +175,11 @@ func (e *Effective) Text() string {
 	return b.String()
 }
 
-// Source tells where the value under a dotted key came from; ok is false when it has none.
+// Source tells where the value or section under a dotted key came from; ok is false when it has none.
 func (e *Effective) Source(key string) (src Source, ok bool) {
+	if src, ok = e.sources[key]; ok {
+		return src, true
+	}
 	for _, v := range e.Values {
 		if v.Key == key {
 			return v.Source, true
@@ -179,23 +195,17 @@ func (e *Effective) Fault(key, format string, args ...any) *Error {
 	return src.fault(key, fmt.Sprintf(format, args...))
 }
 
-// MarshalJSON renders the files, the folders and every value with its source, in the order of Values.
+// MarshalJSON renders the files, the notes, the folders and every value with its source, in the order of Values.
 func (e *Effective) MarshalJSON() ([]byte, error) {
-	type value struct {
-		Key    string `json:"key"`
-		Value  any    `json:"value"`
-		Source Source `json:"source"`
-	}
 	out := struct {
-		DataDir string  `json:"dataDir"`
-		Cwd     string  `json:"cwd"`
-		Trusted bool    `json:"trusted"`
-		Files   []File  `json:"files"`
-		Values  []value `json:"values"`
-	}{e.DataDir, e.Cwd, e.Trusted, e.Files, make([]value, len(e.Values))}
-	for i, v := range e.Values {
-		out.Values[i] = value{v.Key, v.raw, v.Source}
-	}
+		DataDir string      `json:"dataDir"`
+		Cwd     string      `json:"cwd"`
+		Trusted bool        `json:"trusted"`
+		Files   []File      `json:"files"`
+		Agents  []AgentFile `json:"agentFiles,omitempty"`
+		Notes   []Note      `json:"notes,omitempty"`
+		Values  []Value     `json:"values"`
+	}{e.DataDir, e.Cwd, e.Trusted, e.Files, e.Agents, e.Notes, e.Values}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)

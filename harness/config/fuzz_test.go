@@ -52,3 +52,65 @@ func FuzzLoad(f *testing.F) {
 		}
 	})
 }
+
+// FuzzAgentFile: whatever a file of a folder that is not trusted holds, ours or Claude Code's, it gives an agent within the
+// bounds or a fault that names the file, and of another program's tools only those of the table.
+func FuzzAgentFile(f *testing.F) {
+	for _, seed := range []string{
+		"", "---\n---\n", "---\ndescription: x\n---\nbody", "---\nname: b\ntools: Read, Bash(x, y)\n---\n", "---\nname: b\ntools: *\n---\n",
+		"---\nname: b\ndescription: a: b\ndisallowedTools: [Bash, 1]\n---\n{{x}}", "---\nmaxDepth: 99\n---\n", "---\ntemplate: true\n---\n",
+		"---\ntools: {allow: [read]}\nmaxDepth: 1\n---\n", "\ufeff---\r\n---\r\n\r\nx\r\n", "---\nname: b\ntools:\n  - Read\n  - [Edit]\n---\n", "---\nname: b\nhooks: {}\npermissionMode: plan\n---\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	dir := f.TempDir()
+	env := config.MapEnviron(map[string]string{"OFFSHOOT_HOME": filepath.Join(dir, "home")})
+	ours, theirs := filepath.Join(dir, ".offshoot", "agents", "a.md"), filepath.Join(dir, ".claude", "agents", "b.md")
+	for path, text := range map[string]string{filepath.Join(dir, "home", "config.yaml"): "agents: {claude: true}\n", ours: "", theirs: ""} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			f.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, path := range []string{ours, theirs} {
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e, err := config.LoadPartial(config.LoadOptions{Cwd: dir, Env: env, Trusted: new(bool)})
+		for _, fault := range config.Faults(err) {
+			if fault.File != ours {
+				t.Errorf("a fault elsewhere: %v", fault)
+			}
+		}
+		if e == nil {
+			t.Fatalf("nothing is left: %v", err)
+		}
+		if strings.ContainsAny(e.Text(), "\x00\x1b") {
+			t.Errorf("a control character is rendered: %q", e.Text())
+		}
+		for name, a := range e.Config.Agents {
+			if err == nil && (a.MaxDepth.Managed || a.MaxDepth.Max > 3 || a.Template != nil && *a.Template) {
+				t.Errorf("%s is out of bounds: %+v", name, a)
+			}
+		}
+		for _, file := range e.Agents {
+			if !file.Claude {
+				continue
+			}
+			a := e.Config.Agents[file.Agent]
+			if a.Tools == nil || a.Tools.Allow == nil || a.Model != nil || a.Provider != "spawn" {
+				t.Errorf("%s: %+v", file.Agent, a)
+				continue
+			}
+			for _, tool := range a.Tools.Allow {
+				if !strings.Contains(" bash read list search write edit ", " "+tool+" ") {
+					t.Errorf("%s may use %s", file.Agent, tool)
+				}
+			}
+		}
+	})
+}

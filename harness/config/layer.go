@@ -180,6 +180,7 @@ func defaults(tree *place, dataDir string) settings {
 	m.fill(tree, "tools.shell.timeout", 2*time.Minute)
 	m.fill(tree, "tools.shell.maxOutputBytes", 8<<20)
 	m.fill(tree, "tools.files.enabled", true)
+	m.fill(tree, "agents."+claudeKey, false)
 	m.fill(tree, "agents."+DefaultAgent, nil)
 	m.fill(tree, "mcp", nil)
 	m.fill(tree, "limits.maxDepth", 8)
@@ -212,6 +213,12 @@ func complete(tree *place, m settings) {
 	for _, name := range m.entries("providers") {
 		m.fill(tree, "providers."+name+".toolName", defaultTool)
 		m.fill(tree, "providers."+name+".maxDepth", Depth{Max: defaultDepth})
+	}
+	for _, name := range m.entries("agents") {
+		if name != DefaultAgent {
+			m.fill(tree, "agents."+name+".provider", spawnKind)
+			m.fill(tree, "agents."+name+".maxDepth", Depth{Max: defaultDepth})
+		}
 	}
 }
 
@@ -294,10 +301,12 @@ func (m settings) fromFlags(tree *place, flags Flags, cwd, home string, f *fault
 	put("--persona", "agents."+DefaultAgent+".persona", flags.Persona, parseText)
 	put("--max-tokens", "agents."+DefaultAgent+".maxTokens", digits(flags.MaxTokens), wholeNumber(1))
 	put("--max-depth", "limits.maxDepth", digits(flags.MaxDepth), wholeNumber(0))
-	for _, name := range m.entries("providers") {
-		key := "providers." + name + ".maxDepth"
-		if !m[key].value.(Depth).Managed && f.empty() {
-			put("--max-depth", key, digits(flags.MaxDepth), parseDepth)
+	for _, section := range []string{"agents", "providers"} {
+		for _, name := range m.entries(section) {
+			key := section + "." + name + ".maxDepth"
+			if depth, ok := m[key].value.(Depth); ok && !depth.Managed && f.empty() {
+				put("--max-depth", key, digits(flags.MaxDepth), parseDepth)
+			}
 		}
 	}
 	if flags.Delegate != nil {

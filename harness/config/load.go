@@ -20,7 +20,7 @@ type Flags struct {
 	Store      *string // memory, sqlite, sqlite:PATH or the path of an SQLite file
 	Persona    *string // of the root agent; an empty one shadows the deployment's with nothing
 	MaxTokens  *int    // of the root agent, per model call
-	MaxDepth   *int    // for limits.maxDepth and for every provider with a cap of ours
+	MaxDepth   *int    // for limits.maxDepth and for every provider and agent with a cap of ours
 	Delegate   *string // spawn or fork: the provider behind the tool "subagent"
 }
 
@@ -29,7 +29,8 @@ type LoadOptions struct {
 	Cwd        string   // the folder that is worked in; required, must exist
 	Env        Environ  // nil: an empty environment
 	Flags      Flags    //
-	ConfigFile string   // read in the place of the user's file and must then exist; empty: the user's file, if there is one
+	ConfigFile string   // read in the place of the user's file and agent files, and must then exist; empty: the user's, if there are any
+	AgentFiles []string // agent files to read beside those of the folders, each in the place of the one that defines the same agent
 	DataDir    string   // empty: as Dirs says
 	Trusted    *bool    // the embedding program's own word about the folder; nil: the list of trusted folders
 	Providers  []string // the kinds of provider that this program has; nil: spawn and fork
@@ -46,11 +47,15 @@ type File struct {
 // goroutines may read it.
 type Effective struct {
 	Config  Config
-	Values  []Value // every value, ordered as Text prints them
-	Files   []File  // the user's file, then the project's
-	DataDir string  // absolute
-	Cwd     string  // absolute
-	Trusted bool    // whether the folder is trusted: no provider of another product is started where it is not
+	Values  []Value     // every value, ordered as Text prints them
+	Files   []File      // the user's file, then the project's
+	Agents  []AgentFile // the agent files that were taken, in the order in which they were laid over one another
+	Notes   []Note      // what was left out of agent files of Claude Code
+	DataDir string      // absolute
+	Cwd     string      // absolute
+	Trusted bool        // whether the folder is trusted: no provider of another product is started where it is not
+
+	sources map[string]Source // by key, sections included
 }
 
 // Configured reports whether there is a configuration file at all.
@@ -61,12 +66,24 @@ func (e *Effective) Configured() bool {
 // Load reads the configuration of a run. It reads files and changes nothing. The error joins every fault that was found, each
 // an *Error, ordered by file and line; Faults takes it apart.
 func Load(o LoadOptions) (*Effective, error) {
+	e, err := LoadPartial(o)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// LoadPartial is Load for whoever looks for faults and runs nothing: when only agent files are at fault, what is left of the
+// configuration comes with the error, so that a caller can find out what else is wrong. The agents of those files are in it
+// with the values that are right.
+func LoadPartial(o LoadOptions) (*Effective, error) {
 	e, err := places(o)
 	if err != nil {
 		return nil, err
 	}
 	tree, f, home := schemaTree(), &faults{}, userHome(o.Env)
 	m := defaults(tree, e.DataDir)
+	agents := newAgentLoader(o, e, m, tree, home, f)
 	for i := range e.Files {
 		file := &e.Files[i]
 		data, found, err := readFile(file.Path)
@@ -75,6 +92,7 @@ func Load(o LoadOptions) (*Effective, error) {
 		}
 		if err != nil {
 			f.add(Faults(err)[0])
+			agents.own(file.Kind)
 			continue
 		}
 		file.Found = found
@@ -86,23 +104,36 @@ func Load(o LoadOptions) (*Effective, error) {
 			}
 			m.merge(r.out)
 		}
+		agents.own(file.Kind)
 	}
+	agents.claude()
 	complete(tree, m)
 	m.fromEnv(tree, o.Env, e.Cwd, home, f)
 	m.fromFlags(tree, o.Flags, e.Cwd, home, f)
-	if f.empty() {
+	if e.agentsAlone(f) {
 		kinds := o.Providers
 		if kinds == nil {
 			kinds = localKinds()
 		}
 		check(m, kinds, f)
 	}
-	if err := f.err(); err != nil {
-		return nil, err
+	if !e.agentsAlone(f) {
+		return nil, f.err()
 	}
 	e.Config = build(m)
 	e.Values = explain(tree, m, o.Env)
-	return e, nil
+	e.sources = map[string]Source{}
+	for key, s := range m {
+		e.sources[key] = s.source
+	}
+	return e, f.err()
+}
+
+// agentsAlone reports whether every fault stands in a file of agents.
+func (e *Effective) agentsAlone(f *faults) bool {
+	return !slices.ContainsFunc(f.list, func(fault *Error) bool {
+		return fault.File == "" || slices.ContainsFunc(e.Files, func(f File) bool { return f.Path == fault.File })
+	})
 }
 
 // places finds the folders and files, and whether the folder is trusted.
@@ -153,24 +184,34 @@ func places(o LoadOptions) (*Effective, error) {
 	return e, nil
 }
 
+// plea tells a person what to do about the folder.
+func plea(cwd string) string { return `; run "offshoot trust ` + cwd + `" to trust this folder` }
+
 // distrust reports what the file of a folder that is not trusted may not say. base is what stands without the file.
 func distrust(r *reader, root *yaml.Node, base settings, cwd string) {
-	plea := `; run "offshoot trust ` + cwd + `" to trust this folder`
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		key := root.Content[i]
 		if at := r.tree.kid(key.Value); at != nil && at.rule.policy == refused {
-			r.f.at(r.source(key.Line), key.Value, "is not taken from a folder that is not trusted%s", plea)
+			r.f.at(r.source(key.Line), key.Value, "is not taken from a folder that is not trusted%s", plea(cwd))
 		}
 	}
+	distrustValues(r, base, plea(cwd))
+}
+
+func distrustValues(r *reader, base settings, plea string) {
 	for _, s := range r.out {
 		switch s.at.rule.policy {
 		case children:
 			if kind := s.value.(string); !slices.Contains(localKinds(), kind) {
 				r.f.at(s.source, s.key, "a folder that is not trusted may not start another product (%s)%s", kind, plea)
 			}
+		case off:
+			if s.value.(bool) {
+				r.f.at(s.source, s.key, "a folder that is not trusted may not switch this on%s", plea)
+			}
 		case narrow:
 			old, ok := base[s.key]
-			if !ok && strings.HasPrefix(s.key, "providers.") && strings.HasSuffix(s.key, ".maxDepth") {
+			if !ok && len(s.names) == 1 && strings.HasSuffix(s.key, ".maxDepth") {
 				old, ok = setting{value: Depth{Max: defaultDepth}}, true
 			}
 			if _, isSwitch := s.value.(bool); ok && isSwitch && widens(old.value, s.value) {

@@ -38,7 +38,7 @@ func TestRefusals(t *testing.T) {
 		// Keys.
 		{"unknown", "modell: vllm\n", `1: unknown key "modell" at the top level; known here: version, model,`},
 		{"unknown deeper", "tools:\n  shell:\n    tmeout: 1s\n", `3: unknown key "tmeout" in tools.shell; known here: enabled, timeout, maxOutputBytes`},
-		{"unknown in a named entry", "agents:\n  a:\n    modell: x\n", `3: unknown key "modell" in agents.a; known here: description, persona, tools,`},
+		{"unknown in a named entry", "agents:\n  a:\n    modell: x\n", `3: unknown key "modell" in agents.a; known here: description, provider, persona,`},
 		{"key of a later version", "providers:\n  spawn: {provider: spawn, backgroundMode: continuable}\n", `2: unknown key "backgroundMode" in providers.spawn`},
 		{"section as value", "limits: 5\n", "1: limits: must be a mapping of keys to values, not a number"},
 		{"value as section", "model: {a: b}\n", "1: model: must be text, not a mapping"},

@@ -15,6 +15,7 @@ type policy uint8
 const (
 	free     policy = iota // set it
 	narrow                 // lower it, or switch it off
+	off                    // switch it off, whatever the user says
 	children               // set it to a provider that stays in this process
 	refused                // nothing; stands at a top-level key
 )
@@ -100,17 +101,21 @@ func agentRules() []rule {
 	}
 	return []rule{
 		{path: "agents", names: parseName},
+		{path: "agents." + claudeKey, read: boolean, policy: narrow, set: func(c *Config, _ []string, v any) { c.Claude = v.(bool) }},
 		{path: "agents.*", set: func(c *Config, names []string, _ any) {
 			edit(c.Agents, names[0], func(a *Agent) { a.Name = names[0] })
 		}},
 		row("description", text(parseText), free, func(a *Agent, v any) { a.Description = ptr(v.(string)) }),
+		row("provider", text(parseName), children, func(a *Agent, v any) { a.Provider = v.(string) }),
 		row("persona", text(parseText), free, func(a *Agent, v any) { a.Persona = ptr(v.(string)) }),
+		row("template", boolean, off, func(a *Agent, v any) { a.Template = ptr(v.(bool)) }),
 		{path: "agents.*.tools", filter: true},
 		row("tools.allow", toolList, free, func(a *Agent, v any) { allow(&a.Tools, v) }),
 		row("tools.deny", toolList, free, func(a *Agent, v any) { deny(&a.Tools, v) }),
 		row("model", text(parseModel), free, func(a *Agent, v any) { a.Model = ptr(v.(ModelRef)) }),
 		row("maxTokens", number(wholeNumber(1)), narrow, func(a *Agent, v any) { a.MaxTokens = ptr(v.(int)) }),
 		row("outputSchema", outputSchema, free, func(a *Agent, v any) { a.OutputSchema = []byte(v.(jsonText)) }),
+		row("maxDepth", depth, narrow, func(a *Agent, v any) { a.MaxDepth = v.(Depth) }),
 	}
 }
 

@@ -1,0 +1,17 @@
+package main
+
+import "github.com/spf13/cobra"
+
+func newAgentsCommand(a *app) *cobra.Command {
+	cmd := group(&cobra.Command{
+		Use:   "agents",
+		Short: "Look at the definitions of agents",
+		Long: "An agent definition is an entry under agents in a configuration file, or a file NAME.md in\n" +
+			".offshoot/agents of the folder that is worked in or in agents beside the user's\n" +
+			"configuration file: keys in YAML between two lines ---, and below them the persona. Each\n" +
+			"becomes a tool subagent_NAME. With agents.claude: true in the configuration the files in\n" +
+			".claude/agents of the folder and of the user are read too.",
+	})
+	cmd.AddCommand(newAgentsListCommand(a), newAgentsShowCommand(a), newAgentsCheckCommand(a))
+	return cmd
+}
