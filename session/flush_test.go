@@ -484,6 +484,13 @@ func TestStoredPrefix(t *testing.T) {
 		same(t, "only its own events", f.written(), "create 0..4", "create 0..4", "create 3..4")
 
 		// Nobody stores what an owner that nothing is stored of inherited as raw events.
+		other, unborn, leaveUnborn := live(t, newFake(), session.New{ID: "unborn", Deferred: true})
+		mustAppend(t, unborn, script(t, "u T1 t1")...)
+		if _, err := other.Prepare(t.Context(), session.New{ID: "heir", Seed: &session.Seed{Prefix: unborn.Prefix()}}); err == nil || !strings.Contains(err.Error(), "unborn") {
+			t.Errorf("an heir of a session of which nothing is stored: %v", err)
+		}
+		end(t, leaveUnborn)
+
 		raw := prepare(t, reg, session.New{ID: "raw", Deferred: true, Seed: &session.Seed{Events: rawEvents(t, parent)[:3]}})
 		quit := enter(t, reg, raw)
 		if _, err := reg.Prepare(t.Context(), session.New{Seed: &session.Seed{Prefix: raw.Prefix()}}); err == nil || !strings.Contains(err.Error(), "raw") {

@@ -30,11 +30,14 @@ func (p *Prefix) Len() int64 {
 // Owner returns the id of the stored session that the prefix belongs to.
 func (p *Prefix) Owner() ID { return p.owner }
 
-func (p *Prefix) at(seq int64) Event {
-	if n := p.parent.Len(); seq >= n {
-		return p.events[seq-n]
+// at returns an event of a log that begins with the prefix and goes on with own.
+func (p *Prefix) at(seq int64, own []Event) Event {
+	for {
+		if n := p.Len(); seq >= n {
+			return own[seq-n]
+		}
+		p, own = p.parent, p.events
 	}
-	return p.parent.at(seq)
 }
 
 // Prefix returns the cut behind the last turn/end, or nil when no turn was
@@ -153,5 +156,8 @@ func (s *Session) take(read Event) error {
 		return nil
 	}
 	s.apply(e)
+	e.valid = true
+	// Folded, it is seldom asked for again; what a request needs of it, the surface has.
+	e.payload = nil
 	return nil
 }

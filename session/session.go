@@ -448,10 +448,9 @@ func (s *Session) Event(seq int64) (Event, bool) {
 	if seq < 0 || seq >= s.g.head {
 		return Event{}, false
 	}
-	if n := s.base.Len(); seq >= n {
-		return s.events[seq-n], true
-	}
-	return s.base.at(seq), true
+	e := s.base.at(seq, s.events)
+	s.reg.types.complete(&e)
+	return e, true
 }
 
 // Events yields the events from seq on up to the head at the time of the call.
@@ -460,14 +459,11 @@ func (s *Session) Events(from int64) iter.Seq[Event] {
 	base, own := s.base, slices.Clip(s.events)
 	s.mu.Unlock()
 	return func(yield func(Event) bool) {
-		n := base.Len()
-		for seq := max(from, 0); seq < n; seq++ {
-			if !yield(base.at(seq)) {
-				return
-			}
-		}
-		for i := max(from-n, 0); i < int64(len(own)); i++ {
-			if !yield(own[i]) {
+		end := base.Len() + int64(len(own))
+		for seq := max(from, 0); seq < end; seq++ {
+			e := base.at(seq, own)
+			s.reg.types.complete(&e)
+			if !yield(e) {
 				return
 			}
 		}
@@ -487,6 +483,14 @@ func (r *Registry) PayloadOf(e Event) (Payload, error) {
 // Payload returns the typed payload of an event that came from a live log; it is
 // nil for one that a store yielded and nobody decoded (see Registry.PayloadOf).
 func (e *Event) Payload() Payload { return e.payload }
+
+// complete fills in the payload of an event of a log, where a replay let go of it.
+func (t typeTable) complete(e *Event) {
+	if e.payload == nil {
+		// The log took these very bytes.
+		_, _ = t.decode(e)
+	}
+}
 
 // decode fills in the payload of an event that was read back.
 func (t typeTable) decode(e *Event) (*typeInfo, error) {

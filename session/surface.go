@@ -21,8 +21,20 @@ const fewMessages = 4
 
 type node struct {
 	seq int64
-	typ Type
-	msg *message.Message // nil for an assistant message without content
+	// msg is the index of the message among msgs, -1 for an assistant message without
+	// content and where a log is only checked.
+	msg  int
+	tool *outcome // of a tool's result
+}
+
+// outcome is what a tool's result must have in common with the one that replaces it.
+type outcome struct {
+	call   string
+	failed bool
+}
+
+func outcomeOf(p *ToolResult) *outcome {
+	return &outcome{p.Message.Source.CallID, p.Message.Content[0].IsError}
 }
 
 // expect makes room for the messages of a log of that many events.
@@ -66,9 +78,8 @@ func (s *surface) checkReplace(e *Event) (rule, msg string) {
 	if !ok {
 		return "", ""
 	}
-	old := s.nodes[start]
-	if start != end || old.typ != TypeToolResult || old.msg == nil ||
-		old.msg.Source.CallID != p.Message.Source.CallID || old.msg.Content[0].IsError != p.Message.Content[0].IsError {
+	old := s.nodes[start].tool
+	if start != end || old == nil || *old != *outcomeOf(p) {
 		return "I6", "a tool result may only replace one tool result of the same call, changing its content alone"
 	}
 	return "", ""
@@ -77,13 +88,10 @@ func (s *surface) checkReplace(e *Event) (rule, msg string) {
 // trace is apply without the messages: a node keeps only what a later
 // replacement is checked against.
 func (s *surface) trace(e *Event) {
-	n := node{seq: e.Seq, typ: e.Type}
+	n := node{seq: e.Seq, msg: -1}
 	switch p := e.payload.(type) {
 	case *ToolResult:
-		n.msg = &message.Message{
-			Source:  message.Source{CallID: p.Message.Source.CallID},
-			Content: []message.Block{{IsError: p.Message.Content[0].IsError}},
-		}
+		n.tool = outcomeOf(p)
 	case *UserMessage, *AssistantMessage:
 	default:
 		return
@@ -107,34 +115,44 @@ func (s *surface) place(e *Event, n node) {
 
 // apply puts a checked surface event in its place.
 func (s *surface) apply(e *Event) {
-	n := node{seq: e.Seq, typ: e.Type}
+	n := node{seq: e.Seq, msg: -1}
+	var msg *message.Message
 	switch p := e.payload.(type) {
 	case *UserMessage:
-		n.msg = &p.Message
+		msg = &p.Message
 	case *AssistantMessage:
 		if len(p.Message.Content) > 0 {
-			n.msg = &p.Message
+			msg = &p.Message
 		}
 	case *ToolResult:
-		n.msg = &p.Message
+		n.tool, msg = outcomeOf(p), &p.Message
 	default:
 		return
 	}
-	s.place(e, n)
 	if e.Op.Kind == OpAppend {
-		if n.msg != nil {
+		if msg != nil {
 			if s.msgs == nil {
 				s.msgs = make([]message.Message, 0, fewMessages)
 			}
-			s.msgs = append(s.msgs, *n.msg)
+			n.msg = len(s.msgs)
+			s.msgs = append(s.msgs, *msg)
 		}
+		s.place(e, n)
 		return
 	}
+	s.place(e, n) // makes nodes anew
 	msgs := make([]message.Message, 0, len(s.nodes))
 	for i := range s.nodes {
-		if s.nodes[i].msg != nil {
-			msgs = append(msgs, *s.nodes[i].msg)
+		n := &s.nodes[i]
+		switch {
+		case n.seq == e.Seq && msg != nil:
+			msgs = append(msgs, *msg)
+		case n.msg >= 0:
+			msgs = append(msgs, s.msgs[n.msg])
+		default:
+			continue
 		}
+		n.msg = len(msgs) - 1
 	}
 	s.msgs = msgs
 	s.gen++
