@@ -315,8 +315,9 @@ const maxNotes = 5
 
 func (e *ending) Error() string { return e.failure }
 
-// settle starts the root and waits until it is idle. It returns nil for a
-// completed turn, else what went wrong.
+// settle starts the root and waits until it is idle and its background jobs are
+// over, with what their notices woke. It returns nil for a completed turn, else what
+// went wrong.
 func (r *runner) settle(ctx context.Context, start func(context.Context, *agent.Agent) (bool, error)) error {
 	for i, n := range r.eff.Notes {
 		if i == maxNotes {
@@ -350,16 +351,16 @@ func (r *runner) settle(ctx context.Context, start func(context.Context, *agent.
 		}
 		return errNothing
 	}
-	idle := make(chan error, 1)
-	go func() { idle <- r.root.WhenIdle(context.WithoutCancel(ctx)) }()
-	select {
-	case err = <-idle:
-	case <-r.stop.ctx.Done():
+	// A root that is idle while jobs of it run is woken when they are over.
+	err = r.h.Jobs.WhenQuiet(r.stop.ctx, r.root)
+	if r.stop.ctx.Err() != nil {
 		r.prog.halt()
+		// From here on no notice wakes it any more; closing the system ends the jobs.
+		r.h.Jobs.CloseAdmission()
 		if err := r.root.Cancel(r.stop.cause(), true); err != nil {
 			r.prog.note("offshoot: cancel: %v", err)
 		}
-		err = <-idle
+		err = r.root.WhenIdle(context.WithoutCancel(ctx))
 	}
 	if err != nil {
 		return err

@@ -99,6 +99,9 @@ func checkProviders(m settings, kinds []string, f *faults) {
 	for _, name := range modelTools() {
 		taken[name] = "one of this program's own tools"
 	}
+	if s, ok := m["agents."+DefaultAgent+".background"]; ok {
+		f.at(s.source, s.key, "nobody delegates to the root agent; this key is for agents that become a tool")
+	}
 	for _, name := range m.entries("agents") {
 		if name != DefaultAgent {
 			taken[agentToolPrefix+name] = fmt.Sprintf("the tool of agent %s (%s)", name, m["agents."+name].source)
