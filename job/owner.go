@@ -65,7 +65,7 @@ func (r *Registry) adopt(o *owner) {
 	}
 	r.mu.Unlock()
 	o.unhook = o.agent.AddHooks(agent.Hooks{
-		Inbox:        func(_ *agent.Agent, e agent.InboxEvent) { r.inboxMoved(o, &e) },
+		Inbox: func(_ *agent.Agent, e agent.InboxEvent) { r.inboxMoved(o, &e) },
 		TurnStopping: func(ctx context.Context, _ *agent.Agent, end session.EndKind) {
 			if end == session.EndCompleted {
 				r.hold(ctx, o)
