@@ -96,7 +96,8 @@ func newRunCommand(a *app) *cobra.Command {
 		Use:   "run [PROMPT | -]",
 		Short: "Give an agent a task and watch it delegate",
 		Long: "Run starts a fresh agent in the working directory, gives it the prompt, and prints its last answer.\n" +
-			"A prompt of - is read from standard input. Everything is logged; see offshoot sessions.\n\n" +
+			"A prompt of - is read from standard input. Everything is logged; see offshoot sessions.\n" +
+			"It ends when the agent is idle and no background job of it is left.\n\n" +
 			delegateHelp + "\n\n" + schemaHelp + "\n\n" + jsonHelp + "\n\n" +
 			"Exit codes: 0 the turn completed, with the answer that was asked for; 1 it ended any other way; 2 a mistake in the\n" +
 			"call or the configuration; 130 interrupted, 143 terminated.",
