@@ -120,6 +120,9 @@ func readPast(s *session.Session) past {
 	// taken all the same.
 	note := func(id message.ID, seq int64) {
 		if name, ok := strings.CutPrefix(string(id), "job:"); ok {
+			if _, n := split(name); n == 0 {
+				return
+			}
 			j, named := jobs[name]
 			if !named {
 				j = pastJob{seq: seq, inherited: seq < own}
@@ -130,12 +133,19 @@ func readPast(s *session.Session) past {
 	}
 	for e := range s.Events(0) {
 		switch e.Type {
+		case session.TypeImported:
+			// What was promised elsewhere is owed by nobody here.
+			for id, j := range jobs {
+				j.told = true
+				jobs[id] = j
+			}
 		case session.TypeToolResult:
 			p, ok := e.Payload().(*session.ToolResult)
 			if !ok || p.Meta == nil {
 				continue
 			}
-			if id := startedID(p.Meta); id != "" {
+			id := startedID(p.Meta)
+			if kind, n := split(id); n > 0 && validKind(kind) {
 				jobs[id] = pastJob{seq: e.Seq, inherited: e.Seq < own, told: jobs[id].told}
 			}
 		case session.TypeUserMessage:

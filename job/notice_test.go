@@ -88,6 +88,30 @@ func TestD43Batch(t *testing.T) {
 	})
 }
 
+// A job that begins in the turn which somebody waits for is waited for too.
+func TestWhenQuietSeesNewJobs(t *testing.T) {
+	in(t, subagenttest.Options{}, job.Config{}, func(t *testing.T, w *world) {
+		a := w.Parent(t)
+		w.start(a, "before").finish()
+		w.say(a, "hold")
+		quiet := make(chan error, 1)
+		go func() { quiet <- w.jobs.WhenQuiet(t.Context(), a) }()
+		synctest.Wait()
+		g := w.start(a, "begun in the turn")
+		close(w.hold)
+		synctest.Wait()
+		select {
+		case err := <-quiet:
+			t.Errorf("quiet with a job at work: %v", err)
+		default:
+		}
+		g.finish()
+		if err := <-quiet; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // All at once, many times: every job is told exactly once, and nothing is left
 // waiting once it is quiet.
 func TestD43Concurrent(t *testing.T) {

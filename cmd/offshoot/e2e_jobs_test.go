@@ -177,6 +177,29 @@ func TestJobsStopped(t *testing.T) {
 	}
 }
 
+// TestJobsThatWakeNoMore: what comes after the third wake in a row waits for the next
+// turn, and both run and a bare resume say so (core D43).
+func TestJobsThatWakeNoMore(t *testing.T) {
+	t.Parallel()
+	w, _ := newModelWorld(t, fakemodel.OpenAI)
+	// Each job outlives the turn that starts it.
+	again := inBackground("again", "[[fake:delay 300ms]] [[fake:reply x]]") + "[[fake:reply so be it]] [[fake:next]]"
+	const waits = "owes nothing and has 1 notice for its next turn"
+	e := w.ok("run", strings.Repeat(again, 4))
+	if !strings.Contains(e.stderr, "1 notice for the agent's next turn") {
+		t.Errorf("%v", e)
+	}
+	root, _ := w.tree()
+	if e := w.ok("resume", string(root.Header.ID)); !strings.Contains(e.stderr, waits) || e.stdout != "" {
+		t.Errorf("%v", e)
+	}
+	w.followUp(root.Header.ID)
+	root, _ = w.tree()
+	if got := ends(t, root); len(got) != 5 || len(heard(t, root)) != 6 {
+		t.Errorf("turns %v, messages %q", got, heard(t, root))
+	}
+}
+
 // TestJobsOfAChild: a child that ends its turn while its own job runs answers when it
 // has seen that job's end. Without background the tools are not there.
 func TestJobsOfAChild(t *testing.T) {

@@ -181,6 +181,7 @@ type runner struct {
 	remark   string     // on the choice of the model, or ""
 	cut      string     // how a crash cut the resumed session's last turn
 	parked   []string   // what waits in an imported session's queue for a prompt
+	unseen   int        // notices that wait for a turn which something else opens
 	rootID   session.ID // "" until it is known
 	root     *agent.Agent
 }
@@ -349,6 +350,8 @@ func (r *runner) settle(ctx context.Context, start func(context.Context, *agent.
 			for _, q := range queued(s) {
 				r.parked = append(r.parked, first(message.JoinText(q.Message.Content), 120))
 			}
+		} else {
+			r.unseen = len(s.Inbox(session.NextStep))
 		}
 		return errNothing
 	}
@@ -367,6 +370,9 @@ func (r *runner) settle(ctx context.Context, start func(context.Context, *agent.
 		return err
 	}
 	var turn *session.TurnEnd
+	if n := len(r.root.Session().Inbox(session.NextStep)); n > 0 && r.stop.ctx.Err() == nil {
+		r.prog.note("offshoot: %s for the agent's next turn: offshoot resume %s \"go on\"", plural(int64(n), "notice"), r.rootID)
+	}
 	with(func() { turn = outcome.End() })
 	missing, err := r.answer.settle()
 	if err != nil {
@@ -518,8 +524,12 @@ func (r *runner) report(err, closeErr error) error {
 func (r *runner) idleness() string {
 	id := printable(string(r.rootID))
 	if r.parked == nil {
-		text := fmt.Sprintf("session %s owes nothing and has nothing queued%s", id, r.cut)
-		if r.cut != "" {
+		queue := "has nothing queued"
+		if r.unseen > 0 {
+			queue = fmt.Sprintf("has %s for its next turn", plural(int64(r.unseen), "notice"))
+		}
+		text := fmt.Sprintf("session %s owes nothing and %s%s", id, queue, r.cut)
+		if r.cut != "" || r.unseen > 0 {
 			text += fmt.Sprintf(": say how to go on, e.g. offshoot resume %s \"go on\"", id)
 		}
 		return text

@@ -77,7 +77,7 @@ func checkAgents(m settings, kinds []string, f *faults) {
 	for _, name := range m.entries("agents") {
 		key := "agents." + name
 		if name == DefaultAgent {
-			for _, own := range []string{"provider", "maxDepth"} {
+			for _, own := range []string{"provider", "maxDepth", "background"} {
 				if s, ok := m[key+"."+own]; ok {
 					f.at(s.source, s.key, "%s is the root agent, which nobody delegates to", name)
 				}
@@ -98,9 +98,6 @@ func checkProviders(m settings, kinds []string, f *faults) {
 	taken := map[string]string{}
 	for _, name := range modelTools() {
 		taken[name] = "one of this program's own tools"
-	}
-	if s, ok := m["agents."+DefaultAgent+".background"]; ok {
-		f.at(s.source, s.key, "nobody delegates to the root agent; this key is for agents that become a tool")
 	}
 	for _, name := range m.entries("agents") {
 		if name != DefaultAgent {
