@@ -214,6 +214,16 @@ func TestChildHolds(t *testing.T) {
 		if child.Status() != agent.Idle {
 			t.Error("the child does not end its turn")
 		}
+		if err := w.jobs.Hold(parent); err != nil {
+			t.Fatal(err)
+		}
+		held := w.start(parent, "of a root that is held")
+		w.say(parent, "begin")
+		if parent.Status() != agent.Running {
+			t.Error("the root does not hold its turn")
+		}
+		held.finish()
+		wantNotices(t, parent, "turn 1: test-1")
 		w.start(child, "three")
 		w.say(child, "again")
 		if err := child.Cancel(session.Cause{Kind: session.CauseParent}, false); err != nil {

@@ -25,6 +25,7 @@ type owner struct {
 	turnstile chan struct{}
 	unhook    func()
 
+	holds bool           // its turns stay open while jobs run
 	ended bool           // the disposal has begun
 	jobs  []*job         // in order of start
 	last  map[string]int // the last number of each kind
@@ -64,14 +65,7 @@ func (r *Registry) adopt(o *owner) {
 		o.last[kind] = max(o.last[kind], n)
 	}
 	r.mu.Unlock()
-	o.unhook = o.agent.AddHooks(agent.Hooks{
-		Inbox: func(_ *agent.Agent, e agent.InboxEvent) { r.inboxMoved(o, &e) },
-		TurnStopping: func(ctx context.Context, _ *agent.Agent, end session.EndKind) {
-			if end == session.EndCompleted {
-				r.hold(ctx, o)
-			}
-		},
-	})
+	o.unhook = o.agent.AddHooks(agent.Hooks{Inbox: func(_ *agent.Agent, e agent.InboxEvent) { r.inboxMoved(o, &e) }})
 	stop := func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -94,17 +88,32 @@ func (r *Registry) forget(o *owner) {
 	delete(r.owners, o.agent)
 }
 
-// hold keeps the turn of a delegated agent open while jobs of it run: its answer is
-// what its last turn says, so it must have seen what it waits for. The notice enters
-// the turn's next step. A root becomes idle, and is woken.
-func (r *Registry) hold(ctx context.Context, o *owner) {
-	for !o.agent.Root() && len(o.agent.Session().Inbox(session.NextStep)) == 0 {
+// Hold keeps the turns of a open while jobs of it run, as it is with a delegated
+// agent: for one whose single answer somebody waits for. The error is ErrNoOwner.
+func (r *Registry) Hold(a *agent.Agent) error {
+	o, err := r.owner(a)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o.holds = true
+	return nil
+}
+
+// stopping keeps the turn of a delegated agent open while jobs of it run: its answer
+// is what its last turn says, so it must have seen what it waits for. The notice
+// enters the turn's next step. A root becomes idle, and is woken.
+func (r *Registry) stopping(ctx context.Context, a *agent.Agent, end session.EndKind) {
+	for end == session.EndCompleted && len(a.Session().Inbox(session.NextStep)) == 0 {
 		r.mu.Lock()
-		open, moved := o.untoldLocked() > 0, o.moved
-		r.mu.Unlock()
-		if !open {
+		o := r.owners[a]
+		if o == nil || a.Root() && !o.holds || o.untoldLocked() == 0 {
+			r.mu.Unlock()
 			return
 		}
+		moved := o.moved
+		r.mu.Unlock()
 		select {
 		case <-moved:
 		case <-ctx.Done():

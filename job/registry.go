@@ -45,6 +45,7 @@ type Registry struct {
 	sending int           // notices under way
 	sent    chan struct{} // made by who waits for them, closed when there are none
 	jobs    sync.WaitGroup
+	unhook  func()
 }
 
 // job is one job. Its fields but done are guarded by the registry's lock.
@@ -72,7 +73,11 @@ func New(ctx context.Context, cfg Config) (*Registry, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Registry{cfg: cfg, ctx: context.WithoutCancel(ctx), owners: map[*agent.Agent]*owner{}}, nil
+	r := &Registry{cfg: cfg, ctx: context.WithoutCancel(ctx), owners: map[*agent.Agent]*owner{}}
+	// Of the registry, so that it comes before what an agent's own hooks make of the
+	// end of its turn.
+	r.unhook = cfg.Agents.AddHooks(agent.Hooks{TurnStopping: r.stopping})
+	return r, nil
 }
 
 // validKind admits lower-case letters, digits and hyphens.
@@ -288,6 +293,7 @@ func (r *Registry) Close() {
 	}
 	r.mu.Unlock()
 	r.jobs.Wait()
+	r.unhook()
 }
 
 // oneLine makes a text of one line with at most n runes.

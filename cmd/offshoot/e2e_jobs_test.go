@@ -200,6 +200,27 @@ func TestJobsThatWakeNoMore(t *testing.T) {
 	}
 }
 
+// TestJobsBeforeTheAnswer: an agent that is asked for one answer in a form is not
+// reminded of it while its jobs run; the answer has seen them.
+func TestJobsBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	w, _ := newModelWorld(t, fakemodel.OpenAI)
+	w.write("s.json", `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)
+	prompt := inBackground("count", "[[fake:delay 300ms]] [[fake:reply 42]]") + "[[fake:reply I wait]] [[fake:next]]" +
+		`[[fake:tool job_output {"job_id":"subagent-1"}]] [[fake:next]] [[fake:tool structured_output {"n":42}]]`
+	e := w.ok("run", prompt, "--output-schema", "s.json")
+	root, _ := w.tree()
+	if got := heard(t, root); e.stdout != "{\"n\":42}\n" || !slices.Equal(got, []string{"user", "job completed: subagent-1 (count)"}) || len(ends(t, root)) != 1 {
+		t.Errorf("%v\nmessages %q", e, got)
+	}
+	for _, m := range payloads[*session.UserMessage](t, root) {
+		if m.Message.Source.Plugin == "structured-output" {
+			t.Error("it was reminded while its job ran")
+		}
+	}
+	w.verify()
+}
+
 // TestJobsOfAChild: a child that ends its turn while its own job runs answers when it
 // has seen that job's end. Without background the tools are not there.
 func TestJobsOfAChild(t *testing.T) {

@@ -275,7 +275,13 @@ func (r *runner) work(ctx context.Context, open func(context.Context) (*agent.Ha
 	if err == nil {
 		r.root = handle.Agent()
 		r.rootID = r.root.ID()
-		err = r.settle(ctx, start)
+		if r.answer != nil {
+			// One answer is asked for: it has seen what it waited for.
+			err = r.h.Jobs.Hold(r.root)
+		}
+		if err == nil {
+			err = r.settle(ctx, start)
+		}
 	} else {
 		err = r.unstarted(err)
 	}
