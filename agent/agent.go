@@ -73,6 +73,7 @@ type Agent struct {
 	keep      bool   // what waits in the inbox outlives the disposal
 	claimed   [2]int // messages at the head of the lists that a pre-step chain holds
 	children  map[*Agent]struct{}
+	work      []Work        // runs for it beyond its turns
 	partial   string        // text streamed by an attempt that left no message
 	accepting []*acceptance // Accepts that have not returned
 	notes     []note        // what hooks and observers are still to be told, in order

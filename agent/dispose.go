@@ -51,6 +51,28 @@ func (a *Agent) beginDispose(keepInbox bool) <-chan struct{} {
 	return a.gone
 }
 
+// Work is what runs for an agent beyond its turns, and ends with it.
+type Work struct {
+	// Stop is called when the agent's disposal begins, while its activity and its
+	// children are being cancelled. It must not block, and hooks may be its callers.
+	Stop func()
+	// Join returns when nothing of the work runs any more. The disposal waits for it
+	// behind the agent's children, before the agent's scopes and its session go.
+	Join func()
+}
+
+// AddWork binds work to the agent's life. Once the disposal has begun nothing is
+// bound any more: ErrDisposed, and neither function is called.
+func (a *Agent) AddWork(w Work) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closing {
+		return fmt.Errorf("agent %s: %w", a.ID(), ErrDisposed)
+	}
+	a.work = append(a.work, w)
+	return nil
+}
+
 // startDispose goes on behind the first shut.
 func (a *Agent) startDispose(errs []error, keepInbox bool) {
 	// The stop goes down the whole tree before anybody waits (core L52).
@@ -59,12 +81,18 @@ func (a *Agent) startDispose(errs []error, keepInbox bool) {
 	for c := range a.children {
 		children = append(children, c)
 	}
+	work := a.work // complete: a closing agent takes no more
 	a.mu.Unlock()
 	for _, c := range children {
 		c.beginDispose(keepInbox)
 	}
+	for _, w := range work {
+		if err := contain("stop of an agent's work", func() error { w.Stop(); return nil }); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	a.deliver()
-	go a.finishDispose(errs, children)
+	go a.finishDispose(errs, children, work)
 }
 
 // shut closes admission and cancels what the agent does; the caller holds the
@@ -97,13 +125,18 @@ func (a *Agent) shut(keepInbox bool) (errs []error, first bool) {
 }
 
 // finishDispose is joined by every Dispose through gone.
-func (a *Agent) finishDispose(errs []error, children []*Agent) {
+func (a *Agent) finishDispose(errs []error, children []*Agent, work []Work) {
 	r := a.reg
 	ctx := r.ctx
 	for _, c := range children {
 		<-c.gone
 		if c.err != nil {
 			errs = append(errs, c.err)
+		}
+	}
+	for _, w := range work {
+		if err := contain("end of an agent's work", func() error { w.Join(); return nil }); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	if err := a.WhenIdle(ctx); err != nil {

@@ -342,3 +342,31 @@ func TestCloseWaitsForADisposal(t *testing.T) {
 		})
 	}
 }
+
+// Work that is bound to an agent is stopped when the disposal begins and awaited
+// before the session goes; a closing agent takes none (design § 4, Admission closes
+// before waiting starts).
+func TestDisposeEndsWork(t *testing.T) {
+	stored(t, func(w *world) {
+		owner := w.create()
+		a := w.child(owner)
+		stopped, over := make(chan struct{}), make(chan struct{})
+		w.ok(a.AddWork(agent.Work{Stop: func() { close(stopped) }, Join: func() { <-over }}))
+		w.ok(a.AddWork(agent.Work{Stop: func() { panic("out of order") }, Join: func() {}}))
+		gone := make(chan error, 1)
+		go func() { gone <- owner.Dispose(w.ctx, false) }()
+		<-stopped
+		synctest.Wait()
+		if _, live := a.Registry().Get(a.ID()); !live {
+			t.Error("the agent left the registry before its work was over")
+		}
+		if err := a.AddWork(agent.Work{Stop: func() { t.Error("stopped") }, Join: func() { t.Error("joined") }}); !errors.Is(err, agent.ErrDisposed) {
+			t.Errorf("work for a closing agent: %v", err)
+		}
+		close(over)
+		var panicked *agent.PanicError
+		if err := <-gone; !errors.As(err, &panicked) {
+			t.Errorf("dispose: %v", err)
+		}
+	})
+}

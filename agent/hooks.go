@@ -44,7 +44,8 @@ type Hooks struct {
 	// attempt in the same step (core L39).
 	RequestError func(ctx context.Context, a *Agent, f message.Failure, attempt int) bool
 	// TurnStopping runs when a turn is about to end as end; it may steer or inject,
-	// which makes another step instead (core L20).
+	// which makes another step instead (core L20). The turn stays open until it
+	// returns, which it does soon after ctx ends.
 	TurnStopping func(ctx context.Context, a *Agent, end session.EndKind)
 
 	// Chunk sees the live stream. It must be quick: it runs between two chunks.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/harness/config"
+	"github.com/offshoot-dev/offshoot/job"
 	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/llm/anthropic"
 	"github.com/offshoot-dev/offshoot/llm/openai"
@@ -70,12 +71,15 @@ type Harness struct {
 	Prompts     *prompt.Registry
 	Agents      *agent.Registry
 	Subagents   *subagent.Service
+	Jobs        *job.Registry
 
 	opts  Options
-	names []string       // every tool there is, before any filter
-	plan  []delegation   // the delegation tools
-	local *shell.Local   // the executor of commands, or nil
-	close []func() error // in the order of opening
+	names []string     // every tool there is, before any filter
+	plan  []delegation // the delegation tools
+	// jobTools are there if any delegation tool may run in the background.
+	jobTools []string
+	local    *shell.Local   // the executor of commands, or nil
+	close    []func() error // in the order of opening
 
 	closing sync.Once
 	closed  error // the outcome of Close
@@ -312,8 +316,17 @@ func (h *Harness) Within(f config.Filter) config.Filter {
 func (h *Harness) planDelegation(context.Context) error {
 	var fault error
 	h.plan, fault = h.delegations()
-	for _, t := range h.plan {
+	background := false
+	for i := range h.plan {
+		t := &h.plan[i]
 		h.names = append(h.names, t.cfg.ToolName)
+		// Nobody could read what such a tool would start (seam BG-02).
+		t.cfg.Background = t.cfg.Background && h.admits(job.OutputTool)
+		background = background || t.cfg.Background && h.admits(t.cfg.ToolName)
+	}
+	if background {
+		h.jobTools = []string{job.OutputTool, job.ListTool, job.KillTool}
+		h.names = append(h.names, h.jobTools...)
 	}
 	return errors.Join(fault, h.checkFilters())
 }
@@ -327,6 +340,18 @@ func (h *Harness) openDelegation(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if h.Jobs, err = job.New(ctx, job.Config{
+		Agents: h.Agents, MaxJobs: cfg.Limits.MaxJobs, MaxText: min(cfg.Limits.MaxSpillBytes, maxJobText), Logger: h.opts.Logger,
+	}); err != nil {
+		return err
+	}
+	for _, d := range job.Tools(h.Jobs) {
+		if slices.Contains(h.jobTools, d.Name) && h.admits(d.Name) {
+			if _, err := h.Tools.Root().Register(d); err != nil {
+				return err
+			}
+		}
+	}
 	for _, p := range []subagent.Provider{spawn.New(""), fork.New("")} {
 		if _, err := h.Subagents.Register(p); err != nil {
 			return err
@@ -336,6 +361,7 @@ func (h *Harness) openDelegation(ctx context.Context) (err error) {
 		if !h.admits(t.cfg.ToolName) {
 			continue
 		}
+		t.cfg.Jobs = h.Jobs
 		if _, err := delegate.Mount(h.Subagents, h.Tools.Root(), t.cfg, func(err error) {
 			h.opts.Logger.Error("delegation tool is not mounted", "error", err)
 		}); err != nil {
@@ -344,6 +370,10 @@ func (h *Harness) openDelegation(ctx context.Context) (err error) {
 	}
 	return nil
 }
+
+// maxJobText bounds what is kept of a background job's result: where a read is too
+// long for the model, the log keeps the text of that read as of any other.
+const maxJobText = 1 << 20
 
 type delegation struct {
 	key string
@@ -359,7 +389,7 @@ func (h *Harness) delegations() ([]delegation, error) {
 	for _, name := range sorted(cfg.Providers) {
 		p, personaKey := cfg.Delegation(name)
 		key := "providers." + name
-		d := delegate.Config{Provider: p.Provider, ToolName: p.ToolName}
+		d := delegate.Config{Provider: p.Provider, ToolName: p.ToolName, Background: p.Background}
 		bound(&d, p.MaxDepth)
 		errs = append(errs, h.fill(&d, key, personaKey, p.Description, p.Persona, p.ToolFilter, p.Model, p.MaxTokens, p.OutputSchema))
 		list = append(list, delegation{key, d})
@@ -370,7 +400,7 @@ func (h *Harness) delegations() ([]delegation, error) {
 		}
 		a, personaKey := cfg.Subagent(name)
 		key := "agents." + name
-		d := delegate.Config{Provider: a.Provider, ToolName: a.ToolName()}
+		d := delegate.Config{Provider: a.Provider, ToolName: a.ToolName(), Background: a.Background == nil || *a.Background}
 		bound(&d, a.MaxDepth)
 		errs = append(errs, h.fill(&d, key, personaKey, a.Description, a.Persona, a.Tools, a.Model, a.MaxTokens, a.OutputSchema))
 		list = append(list, delegation{key, d})
@@ -486,15 +516,17 @@ func (h *Harness) unwind() error {
 	return errors.Join(errs...)
 }
 
-// Close refuses new delegations, ends every agent, keeping what waits in their
-// inboxes, waits until the delegations have told their ends, and closes the store.
+// Close refuses new delegations, ends every agent with its background jobs, keeping
+// what waits in their inboxes, waits until the delegations have told their ends, and closes the store.
 // It returns when nothing of the system runs any more; ctx only carries values. It
 // is memoised: every caller waits for the same completion and gets the same error.
 func (h *Harness) Close(ctx context.Context) error {
 	h.closing.Do(func() {
+		h.Jobs.CloseAdmission()
 		h.Subagents.CloseAdmission()
 		// Runs settle when their agents are gone.
 		err := h.Agents.Close(context.WithoutCancel(ctx))
+		h.Jobs.Close()
 		h.closed = errors.Join(err, h.Subagents.Close(context.WithoutCancel(ctx)), h.unwind())
 	})
 	return h.closed

@@ -31,8 +31,10 @@ func (h *Harness) NewRoot(ctx context.Context, cwd string, model config.Choice, 
 }
 
 // ResumeRoot goes on with a stored root session on a model. What
-// waits in its inbox is not woken by that; see agent.Agent.Wake. more is as in
-// NewRoot. Errors: ErrNotRoot and those of agent.Registry.Resume.
+// waits in its inbox is not woken by that, see agent.Agent.Wake; and it is not told
+// of the background jobs that an earlier process took with it, see
+// job.Registry.Recover. more is as in NewRoot. Errors: ErrNotRoot and those of
+// agent.Registry.Resume.
 func (h *Harness) ResumeRoot(ctx context.Context, id session.ID, model config.Choice, more ...Setup) (*agent.Handle, error) {
 	return h.ResumeRootIn(ctx, id, "", model, more...)
 }

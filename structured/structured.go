@@ -182,6 +182,9 @@ func (o *Output) stopping(ctx context.Context, a *agent.Agent, end session.EndKi
 	if end != session.EndCompleted || ctx.Err() != nil {
 		return
 	}
+	if len(a.Session().Inbox(session.NextStep)) > 0 {
+		return // it does not end: something that waits makes another step
+	}
 	due := false
 	o.with(func() {
 		due = o.fold.value == nil && !o.fold.reminded

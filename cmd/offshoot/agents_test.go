@@ -68,7 +68,7 @@ func TestAgentsCheckFaults(t *testing.T) {
 	h.write(filepath.Join(dir, "a.md"), "---\ntools: {allow: [read, raed, wirte]}\n---\n")
 	h.write(filepath.Join(dir, "b.md"), "---\n\nmodel: openai:gpt\n---\n")
 	h.write(filepath.Join(dir, "c.md"), "---\ntools:\n  deny: [bash, Bash]\n---\n")
-	tools := "; there are [bash edit list read search subagent subagent_a subagent_b subagent_c subagent_debugger subagent_reviewer subagent_twin subagent_writer write]\n"
+	tools := "; there are [bash edit job_kill job_list job_output list read search subagent subagent_a subagent_b subagent_c subagent_debugger subagent_reviewer subagent_twin subagent_writer write]\n"
 	want := "offshoot: config WORK/.offshoot/agents/b.md:3: agents.b.model: route openai needs a key: set OPENAI_API_KEY\n" +
 		"offshoot: config WORK/.offshoot/agents/a.md:2: agents.a.tools.allow: no tool is named \"raed\"" + tools +
 		"offshoot: config WORK/.offshoot/agents/a.md:2: agents.a.tools.allow: no tool is named \"wirte\"" + tools +

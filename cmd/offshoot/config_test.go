@@ -105,7 +105,7 @@ func TestConfigTools(t *testing.T) {
 	for _, a := range h.overview().Agents {
 		got[a.Name] = a.Tools
 	}
-	want := map[string][]string{"default": {"list", "read", "search", "subagent_quick"}, "quick": {}}
+	want := map[string][]string{"default": {"job_kill", "job_list", "job_output", "list", "read", "search", "subagent_quick"}, "quick": {}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("tools (-want +got):\n%s", diff)
 	}

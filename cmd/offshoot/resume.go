@@ -77,8 +77,14 @@ func (a *app) resume(ctx context.Context, cmd *cobra.Command, f *runFlags, schem
 	return r.drive(ctx, func(ctx context.Context) (*agent.Handle, error) {
 		return r.h.ResumeRootIn(ctx, rec.Header.ID, moved, choice, r.answer.setup()...)
 	}, func(ctx context.Context, root *agent.Agent) (bool, error) {
+		// What it was promised by a process that is gone it must not wait for.
+		wake := prompt == "" && !root.Session().Parked()
+		lost, err := r.h.Jobs.Recover(root, wake)
+		if err != nil {
+			return false, err
+		}
 		if prompt == "" {
-			return root.Wake(), nil
+			return root.Wake() || wake && lost > 0, nil
 		}
 		if n := int64(len(queued(root.Session()))); root.Session().Parked() {
 			r.prog.note("offshoot: %s that came with the imported session run first", plural(n, "queued message"))

@@ -96,7 +96,8 @@ func newRunCommand(a *app) *cobra.Command {
 		Use:   "run [PROMPT | -]",
 		Short: "Give an agent a task and watch it delegate",
 		Long: "Run starts a fresh agent in the working directory, gives it the prompt, and prints its last answer.\n" +
-			"A prompt of - is read from standard input. Everything is logged; see offshoot sessions.\n\n" +
+			"A prompt of - is read from standard input. Everything is logged; see offshoot sessions.\n" +
+			"It ends when the agent is idle and no background job of it is left.\n\n" +
 			delegateHelp + "\n\n" + schemaHelp + "\n\n" + jsonHelp + "\n\n" +
 			"Exit codes: 0 the turn completed, with the answer that was asked for; 1 it ended any other way; 2 a mistake in the\n" +
 			"call or the configuration; 130 interrupted, 143 terminated.",
@@ -180,6 +181,7 @@ type runner struct {
 	remark   string     // on the choice of the model, or ""
 	cut      string     // how a crash cut the resumed session's last turn
 	parked   []string   // what waits in an imported session's queue for a prompt
+	unseen   int        // notices that wait for a turn which something else opens
 	rootID   session.ID // "" until it is known
 	root     *agent.Agent
 }
@@ -273,7 +275,13 @@ func (r *runner) work(ctx context.Context, open func(context.Context) (*agent.Ha
 	if err == nil {
 		r.root = handle.Agent()
 		r.rootID = r.root.ID()
-		err = r.settle(ctx, start)
+		if r.answer != nil {
+			// One answer is asked for: it has seen what it waited for.
+			err = r.h.Jobs.Hold(r.root)
+		}
+		if err == nil {
+			err = r.settle(ctx, start)
+		}
 	} else {
 		err = r.unstarted(err)
 	}
@@ -315,8 +323,9 @@ const maxNotes = 5
 
 func (e *ending) Error() string { return e.failure }
 
-// settle starts the root and waits until it is idle. It returns nil for a
-// completed turn, else what went wrong.
+// settle starts the root and waits until it is idle and its background jobs are
+// over, with what their notices woke. It returns nil for a completed turn, else what
+// went wrong.
 func (r *runner) settle(ctx context.Context, start func(context.Context, *agent.Agent) (bool, error)) error {
 	for i, n := range r.eff.Notes {
 		if i == maxNotes {
@@ -347,24 +356,29 @@ func (r *runner) settle(ctx context.Context, start func(context.Context, *agent.
 			for _, q := range queued(s) {
 				r.parked = append(r.parked, first(message.JoinText(q.Message.Content), 120))
 			}
+		} else {
+			r.unseen = len(s.Inbox(session.NextStep))
 		}
 		return errNothing
 	}
-	idle := make(chan error, 1)
-	go func() { idle <- r.root.WhenIdle(context.WithoutCancel(ctx)) }()
-	select {
-	case err = <-idle:
-	case <-r.stop.ctx.Done():
+	// A root that is idle while jobs of it run is woken when they are over.
+	err = r.h.Jobs.WhenQuiet(r.stop.ctx, r.root)
+	if r.stop.ctx.Err() != nil {
 		r.prog.halt()
+		// From here on no notice wakes it any more; closing the system ends the jobs.
+		r.h.Jobs.CloseAdmission()
 		if err := r.root.Cancel(r.stop.cause(), true); err != nil {
 			r.prog.note("offshoot: cancel: %v", err)
 		}
-		err = <-idle
+		err = r.root.WhenIdle(context.WithoutCancel(ctx))
 	}
 	if err != nil {
 		return err
 	}
 	var turn *session.TurnEnd
+	if n := len(r.root.Session().Inbox(session.NextStep)); n > 0 && r.stop.ctx.Err() == nil {
+		r.prog.note("offshoot: %s for the agent's next turn: offshoot resume %s \"go on\"", plural(int64(n), "notice"), r.rootID)
+	}
 	with(func() { turn = outcome.End() })
 	missing, err := r.answer.settle()
 	if err != nil {
@@ -516,8 +530,12 @@ func (r *runner) report(err, closeErr error) error {
 func (r *runner) idleness() string {
 	id := printable(string(r.rootID))
 	if r.parked == nil {
-		text := fmt.Sprintf("session %s owes nothing and has nothing queued%s", id, r.cut)
-		if r.cut != "" {
+		queue := "has nothing queued"
+		if r.unseen > 0 {
+			queue = fmt.Sprintf("has %s for its next turn", plural(int64(r.unseen), "notice"))
+		}
+		text := fmt.Sprintf("session %s owes nothing and %s%s", id, queue, r.cut)
+		if r.cut != "" || r.unseen > 0 {
 			text += fmt.Sprintf(": say how to go on, e.g. offshoot resume %s \"go on\"", id)
 		}
 		return text

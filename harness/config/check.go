@@ -77,7 +77,7 @@ func checkAgents(m settings, kinds []string, f *faults) {
 	for _, name := range m.entries("agents") {
 		key := "agents." + name
 		if name == DefaultAgent {
-			for _, own := range []string{"provider", "maxDepth"} {
+			for _, own := range []string{"provider", "maxDepth", "background"} {
 				if s, ok := m[key+"."+own]; ok {
 					f.at(s.source, s.key, "%s is the root agent, which nobody delegates to", name)
 				}

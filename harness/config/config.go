@@ -108,7 +108,8 @@ type Agent struct {
 	Template    *bool // whether Persona is a template; nil: it is, but for a folder that is not trusted
 	Tools       *Filter
 	Model       *ModelRef
-	MaxTokens   *int // per model call, at least 1
+	MaxTokens   *int  // per model call, at least 1
+	Background  *bool // whether its tool may run it as a background job; nil is true. Not for the root
 	// OutputSchema is the form of this agent's answers, as compact JSON; nil is text.
 	OutputSchema []byte
 	MaxDepth     Depth // nothing for the default agent
@@ -131,6 +132,7 @@ type Provider struct {
 	Model       *ModelRef
 	MaxTokens   *int // per model call, at least 1
 	MaxDepth    Depth
+	Background  bool // whether its tool may run children as background jobs
 	// OutputSchema is the form of the children's answers, as compact JSON; nil is text.
 	OutputSchema []byte
 }
@@ -187,6 +189,7 @@ type Limits struct {
 	MaxDepth           int // of any child, whatever its provider allows
 	MaxChildren        int // of one agent, live at once
 	MaxLive            int // agents of one process, live at once
+	MaxJobs            int // background jobs of one agent that are not over
 	MaxParallelTools   int // tool calls of one step that run at once
 	MaxToolResultBytes int // of one tool result, as the model reads it
 	MaxSpillBytes      int // of the text that the log keeps of a result that was longer

@@ -108,7 +108,7 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("unexpected: configured %v, trusted %v, %+v", e.Configured(), e.Trusted, c)
 	}
 	// TOOL-02, TOOL-24, TOOL-40: one delegation tool with the defaults of the tool's own table.
-	want := map[string]config.Provider{"spawn": {Name: "spawn", Provider: "spawn", ToolName: "subagent", MaxDepth: config.Depth{Max: 3}}}
+	want := map[string]config.Provider{"spawn": {Name: "spawn", Provider: "spawn", ToolName: "subagent", MaxDepth: config.Depth{Max: 3}, Background: true}}
 	if diff := cmp.Diff(want, c.Providers); diff != "" {
 		t.Error(diff)
 	}
@@ -116,7 +116,7 @@ func TestDefaults(t *testing.T) {
 	if diff := cmp.Diff(wantStore, c.Store); diff != "" {
 		t.Error(diff)
 	}
-	if c.Limits.MaxParallelTools != 10 || len(c.Routes) != len(config.BuiltinRoutes()) || c.Routes["deepseek"].Model != "deepseek-v4-flash" {
+	if c.Limits.MaxParallelTools != 10 || c.Limits.MaxJobs != 10 || len(c.Routes) != len(config.BuiltinRoutes()) || c.Routes["deepseek"].Model != "deepseek-v4-flash" {
 		t.Errorf("unexpected limits or routes: %+v %+v", c.Limits, c.Routes)
 	}
 	if c.Routes["demo"].BaseURL != "" || c.Routes["openai"].IdleTimeout != 5*time.Minute {
@@ -136,14 +136,14 @@ permissions: {mode: read-only}
 agents:
   default: {persona: ""}
   claude: true
-  reviewer: {description: reads, provider: fork, persona: You review., template: false, tools: {allow: []}, model: ollama, maxTokens: 900, maxDepth: 0,
+  reviewer: {description: reads, provider: fork, persona: You review., template: false, tools: {allow: []}, model: ollama, maxTokens: 900, maxDepth: 0, background: false,
     outputSchema: {type: object, description: 'x: "y"', properties: {n: {type: number, enum: [1, -2.50, null, true, "1"]}, "yes": {type: array, items: {}}}, required: [n]}}
   plain:
 providers:
   spawn: {provider: spawn, maxDepth: provider-managed}
-  deep: {provider: spawn, toolName: deep, description: d, persona: "", toolFilter: {deny: [write]}, model: "ollama:a:b", maxTokens: 1, maxDepth: 0, outputSchema: {type: object}}
+  deep: {provider: spawn, toolName: deep, description: d, persona: "", toolFilter: {deny: [write]}, model: "ollama:a:b", maxTokens: 1, maxDepth: 0, background: false, outputSchema: {type: object}}
 mcp: {}
-limits: {maxDepth: 0, maxChildren: 1, maxLive: 2, maxParallelTools: 3, maxToolResultBytes: 1024, maxSpillBytes: 2000, maxTurnSteps: 5}
+limits: {maxDepth: 0, maxChildren: 1, maxLive: 2, maxJobs: 6, maxParallelTools: 3, maxToolResultBytes: 1024, maxSpillBytes: 2000, maxTurnSteps: 5}
 store: {driver: sqlite, path: data/s.db, synchronous: normal}
 recovery: {onStart: none}
 `)
@@ -170,15 +170,15 @@ recovery: {onStart: none}
 		Agents: map[string]config.Agent{
 			"default": {Name: "default", Persona: new(string)},
 			"plain":   {Name: "plain", Provider: "spawn", MaxDepth: config.Depth{Max: 3}},
-			"reviewer": {Name: "reviewer", Description: ptr("reads"), Provider: "fork", Persona: ptr("You review."), Template: new(bool), Tools: &config.Filter{Allow: []string{}}, Model: ref("ollama", ""), MaxTokens: ptr(900),
+			"reviewer": {Name: "reviewer", Description: ptr("reads"), Provider: "fork", Persona: ptr("You review."), Template: new(bool), Tools: &config.Filter{Allow: []string{}}, Model: ref("ollama", ""), MaxTokens: ptr(900), Background: new(bool),
 				OutputSchema: []byte(`{"type":"object","description":"x: \"y\"","properties":{"n":{"type":"number","enum":[1,-2.50,null,true,"1"]},"yes":{"type":"array","items":{}}},"required":["n"]}`)},
 		},
 		Claude: true,
 		Providers: map[string]config.Provider{
-			"spawn": {Name: "spawn", Provider: "spawn", ToolName: "subagent", MaxDepth: config.Depth{Managed: true}},
+			"spawn": {Name: "spawn", Provider: "spawn", ToolName: "subagent", MaxDepth: config.Depth{Managed: true}, Background: true},
 			"deep":  {Name: "deep", Provider: "spawn", ToolName: "deep", Description: ptr("d"), Persona: new(string), ToolFilter: &config.Filter{Deny: []string{"write"}}, Model: ref("ollama", "a:b"), MaxTokens: ptr(1), OutputSchema: []byte(`{"type":"object"}`)},
 		},
-		Limits:   config.Limits{MaxChildren: 1, MaxLive: 2, MaxParallelTools: 3, MaxToolResultBytes: 1024, MaxSpillBytes: 2000, MaxTurnSteps: 5},
+		Limits:   config.Limits{MaxChildren: 1, MaxLive: 2, MaxJobs: 6, MaxParallelTools: 3, MaxToolResultBytes: 1024, MaxSpillBytes: 2000, MaxTurnSteps: 5},
 		Store:    config.Store{Driver: "sqlite", Path: filepath.Join(p.home, "data", "s.db"), Synchronous: "normal"},
 		Recovery: config.Recovery{OnStart: "none"},
 	}

@@ -186,6 +186,7 @@ func defaults(tree *place, dataDir string) settings {
 	m.fill(tree, "limits.maxDepth", 8)
 	m.fill(tree, "limits.maxChildren", 64)
 	m.fill(tree, "limits.maxLive", 256)
+	m.fill(tree, "limits.maxJobs", 10)
 	m.fill(tree, "limits.maxParallelTools", 10)
 	m.fill(tree, "limits.maxToolResultBytes", 64<<10)
 	m.fill(tree, "limits.maxSpillBytes", 16<<20)
@@ -213,6 +214,7 @@ func complete(tree *place, m settings) {
 	for _, name := range m.entries("providers") {
 		m.fill(tree, "providers."+name+".toolName", defaultTool)
 		m.fill(tree, "providers."+name+".maxDepth", Depth{Max: defaultDepth})
+		m.fill(tree, "providers."+name+".background", true)
 	}
 	for _, name := range m.entries("agents") {
 		if name != DefaultAgent {

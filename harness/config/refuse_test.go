@@ -62,6 +62,8 @@ func TestRefusals(t *testing.T) {
 		{"recovery", "recovery: {onStart: all}\n", `1: recovery.onStart: unknown value "all"; must be one of none`},
 		{"persona escape", `agents: {default: {persona: "\e[2J"}}`, "1: agents.default.persona: must not hold the control character U+001B"},
 		{"maxTokens", "agents: {default: {maxTokens: 0}}\n", "1: agents.default.maxTokens: " + anInt + "1"},
+		{"background of the root", "agents: {default: {background: false}}\n", "1: agents.default.background: default is the root agent"},
+		{"background", "providers: {spawn: {provider: spawn, background: one-shot}}\n", "1: providers.spawn.background: must be true or false"},
 		// Models and routes.
 		{"model shape", "model: ':x'\n", `1: model: ":x" is not a model; write ROUTE:MODEL`},
 		{"model id", "model: 'vllm:'\n", `1: model: "vllm:" is not a model`},

@@ -116,6 +116,7 @@ func agentRules() []rule {
 		row("maxTokens", number(wholeNumber(1)), narrow, func(a *Agent, v any) { a.MaxTokens = ptr(v.(int)) }),
 		row("outputSchema", outputSchema, free, func(a *Agent, v any) { a.OutputSchema = []byte(v.(jsonText)) }),
 		row("maxDepth", depth, narrow, func(a *Agent, v any) { a.MaxDepth = v.(Depth) }),
+		row("background", boolean, narrow, func(a *Agent, v any) { a.Background = ptr(v.(bool)) }),
 	}
 }
 
@@ -141,6 +142,7 @@ func providerRules() []rule {
 		row("maxTokens", number(wholeNumber(1)), narrow, func(p *Provider, v any) { p.MaxTokens = ptr(v.(int)) }),
 		row("outputSchema", outputSchema, free, func(p *Provider, v any) { p.OutputSchema = []byte(v.(jsonText)) }),
 		row("maxDepth", depth, narrow, func(p *Provider, v any) { p.MaxDepth = v.(Depth) }),
+		row("background", boolean, narrow, func(p *Provider, v any) { p.Background = v.(bool) }),
 	}
 }
 
@@ -161,6 +163,7 @@ func limitRules() []rule {
 		row("maxDepth", 0, func(l *Limits) *int { return &l.MaxDepth }),
 		row("maxChildren", 1, func(l *Limits) *int { return &l.MaxChildren }),
 		row("maxLive", 1, func(l *Limits) *int { return &l.MaxLive }),
+		row("maxJobs", 1, func(l *Limits) *int { return &l.MaxJobs }),
 		row("maxParallelTools", 1, func(l *Limits) *int { return &l.MaxParallelTools }),
 		row("maxToolResultBytes", leastResult, func(l *Limits) *int { return &l.MaxToolResultBytes }),
 		within("maxSpillBytes", leastResult, mostSpill, func(l *Limits) *int { return &l.MaxSpillBytes }),

@@ -27,6 +27,11 @@ func TestTrustTable(t *testing.T) {
 		{name: "spawn", project: "providers: {a: {provider: spawn, toolFilter: {deny: [bash]}, maxDepth: 2}}"},
 		{name: "fork", project: "providers: {a: {provider: fork}}"},
 		{name: "lower limits", user: "limits: {maxLive: 5}", project: "limits: {maxLive: 5, maxChildren: 1}"},
+		{name: "no background", project: "providers: {a: {provider: spawn, background: false}}\nlimits: {maxJobs: 1}"},
+		{
+			name: "background on", user: "providers: {a: {provider: spawn, background: false}}", project: "providers: {a: {background: true}}",
+			untrusted: "1: providers.a.background: a folder that is not trusted may not switch this on" + plea,
+		},
 		{name: "switch off", project: "tools: {shell: {enabled: false, timeout: 1s}}"},
 		{name: "switch on what is on", project: "tools: {shell: {enabled: true}, files: {enabled: true}}"},
 		{name: "empty section", project: "version: 1\nroutes:\n", untrusted: "2: routes: " + notTaken},

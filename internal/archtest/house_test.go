@@ -67,7 +67,7 @@ func house() policy {
 			{module: "go.uber.org/goleak", testOnly: true},
 			{module: "pgregory.net/rapid", testOnly: true},
 		},
-		documented: []string{"session", "agent", "structured", "subagent", "llm", "tool", "prompt"},
+		documented: []string{"session", "agent", "structured", "subagent", "llm", "tool", "prompt", "job"},
 		// Files that may begin a context of their own: file, reason.
 		background: []row{},
 		// Files that may panic, beside panic(http.ErrAbortHandler): file, reason.
@@ -92,10 +92,10 @@ func house() policy {
 			{"cmd/offshoot/stop.go", "the reader of signals and the time limit: stopper.end waits for it; the timer of an exit at once ends the process"},
 			{"tool/files/dir.go", "the deadline of a read: stopped when the file is closed"},
 			{"cmd/offshoot/progress.go", "the redraw: progress.stop waits for it"},
-			{"cmd/offshoot/run.go", "the wait for the root: it ends with the root, which Harness.Close joins"},
 			{"internal/fakemodel/fakemodel.go", "the accept loop: Server.Close waits for its served channel"},
 			{"internal/products/server.go", "the reader of a product: it ends with the process, and Terminate and Kill wait for it"},
 			{"internal/proc/proc.go", "the supervisor of a process and its copies: Process.Close waits for done"},
+			{"job/registry.go", "a job: the disposal of its owner waits for it, and so does Registry.Close"},
 			{"llm/internal/wire/exchange.go", "the idle timer of one exchange: stopped when its body is closed"},
 			{"session/ahead.go", "the reader ahead of a long log: the sequence waits for it before it ends"},
 			{"session/flush.go", "the write-behind window: a closed session's callback only takes the lock and leaves"},

@@ -13,7 +13,10 @@ import (
 	"github.com/offshoot-dev/offshoot/tool"
 )
 
-type args struct{ description, prompt string }
+type args struct {
+	description, prompt string
+	background          bool
+}
 
 func parse(data []byte) (a args, err error) {
 	err = jsonx.ReadObject(data, func(key string, raw []byte) (err error) {
@@ -22,6 +25,8 @@ func parse(data []byte) (a args, err error) {
 			a.description, err = jsonx.String(raw)
 		case "prompt":
 			a.prompt, err = jsonx.String(raw)
+		case "run_in_background":
+			a.background = string(raw) == "true" // the schema admits a boolean
 		}
 		return err
 	})
@@ -33,11 +38,14 @@ func describe(data []byte) string {
 	if err != nil {
 		return ""
 	}
+	if a.background {
+		return a.description + " (in the background)"
+	}
 	return a.description
 }
 
-// execute is one foreground delegation. The call's ctx is the run's (seam TOOL-20);
-// the run is closed exactly once, whatever becomes of it (seam TOOL-17).
+// execute is one delegation. The ctx of a foreground call is the run's (seam
+// TOOL-20); the run is closed exactly once, whatever becomes of it (seam TOOL-17).
 func (m *mount) execute(ctx context.Context, call *tool.Call) (any, error) {
 	parent, ok := m.svc.Agents().Live(call.Caller)
 	if !ok {
@@ -50,10 +58,14 @@ func (m *mount) execute(ctx context.Context, call *tool.Call) (any, error) {
 	if strings.TrimSpace(a.prompt) == "" {
 		return nil, tool.Errorf(tool.CodeInvalidArgs, "the prompt is blank")
 	}
-	run, err := m.svc.Start(ctx, m.cfg.Provider, subagent.Request{
+	req := subagent.Request{
 		Label: &a.description, Prompt: []message.Block{message.Text(a.prompt)}, Parent: parent,
 		Model: m.cfg.Model, ToolFilter: m.cfg.ToolFilter, Persona: m.cfg.Persona, MaxDepth: m.cfg.MaxDepth, OutputSchema: m.cfg.OutputSchema,
-	})
+	}
+	if a.background {
+		return m.background(call, req)
+	}
+	run, err := m.svc.Start(ctx, m.cfg.Provider, req)
 	if err != nil {
 		return nil, startError(err)
 	}
@@ -64,12 +76,17 @@ func (m *mount) execute(ctx context.Context, call *tool.Call) (any, error) {
 		// The wait may have ended rather than the run: closing it gave it its result.
 		res, err = run.Wait(detached)
 	}
-	if m.cfg.OutputSchema != nil && res.StopReason == subagent.StopCompleted && res.Structured == nil {
-		// The provider broke its word; no text passes for the JSON that was asked for.
-		res.StopReason, res.Diagnostic = subagent.StopError, "there is no output in the form that was asked for"
-	}
+	res = m.held(res)
 	call.SetMeta(meta(run, res))
 	return finish(res, err, closeErr)
+}
+
+// held keeps a provider to its word: no text passes for the JSON that was asked for.
+func (m *mount) held(res subagent.Result) subagent.Result {
+	if m.cfg.OutputSchema != nil && res.StopReason == subagent.StopCompleted && res.Structured == nil {
+		res.StopReason, res.Diagnostic = subagent.StopError, "there is no output in the form that was asked for"
+	}
+	return res
 }
 
 // startError words a refusal for the model, which cannot see codes.

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/offshoot-dev/offshoot/internal/jsonx"
+	"github.com/offshoot-dev/offshoot/job"
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/structured"
 	"github.com/offshoot-dev/offshoot/subagent"
@@ -52,6 +53,10 @@ type Config struct {
 	MaxDepth *int64
 	// ProviderManaged sends no cap: the provider bounds depth by itself.
 	ProviderManaged bool
+	// Background lets the model ask for a job of its own instead of waiting. Jobs
+	// holds those; without it such a call is an error that says so (seam BG-03).
+	Background bool
+	Jobs       *job.Registry
 }
 
 // Mount adds the tool to scope for as long as its provider is registered, and
@@ -223,10 +228,20 @@ func (m *mount) compile(p subagent.Provider) (*tool.Compiled, error) {
 	return tool.Compile(def)
 }
 
-const parameters = `{"type":"object","properties":{` +
-	`"description":{"type":"string","description":"Three to six words that name the work, for people who watch."},` +
-	`"prompt":{"type":"string","description":"The task, complete in itself."}},` +
-	`"required":["description","prompt"],"additionalProperties":false}`
+const (
+	descriptionParam = `"description":{"type":"string","description":"Three to six words that name the work, for people who watch."}`
+	promptParam      = `"prompt":{"type":"string","description":"The task, complete in itself."}`
+	backgroundParam  = `"run_in_background":{"type":"boolean","description":"true returns a job id at once instead of the answer."}`
+)
+
+// parameters is the tool's schema (seam TOOL-03, TOOL-34).
+func (c *Config) parameters() []byte {
+	props := descriptionParam + "," + promptParam
+	if c.Background {
+		props += "," + backgroundParam
+	}
+	return []byte(`{"type":"object","properties":{` + props + `},"required":["description","prompt"],"additionalProperties":false}`)
+}
 
 // definition words the tool for a provider (seam TOOL-04).
 func (m *mount) definition(p subagent.Provider) (tool.Definition, error) {
@@ -236,6 +251,9 @@ func (m *mount) definition(p subagent.Provider) (tool.Definition, error) {
 	}
 	if m.cfg.OutputSchema != nil {
 		names = append(names, "schema.md")
+	}
+	if m.cfg.Background {
+		names = append(names, "background.md")
 	}
 	var parts []string
 	if m.cfg.Description != "" {
@@ -254,7 +272,7 @@ func (m *mount) definition(p subagent.Provider) (tool.Definition, error) {
 	return tool.Definition{
 		Name:        m.cfg.ToolName,
 		Description: strings.Join(parts, "\n"),
-		Parameters:  []byte(parameters),
+		Parameters:  m.cfg.parameters(),
 		Execute:     m.execute,
 		// Delegations of one step overlap (seam TOOL-11), and delegating by itself
 		// changes nothing: what the child does is judged call by call.
