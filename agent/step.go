@@ -79,7 +79,7 @@ func (t *turn) call() (message.Message, llm.FinishKind, error) {
 		}
 		msg, fin, err := t.attempt(prepared, req)
 		if err == nil {
-			prepared.Pace.Answered()
+			prepared.Pace.Answered(place)
 			return msg, fin.Kind, nil
 		}
 		if cause := context.Cause(t.ctx()); cause != nil {

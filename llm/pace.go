@@ -23,8 +23,10 @@ const (
 //
 // While nobody was refused it costs one lock and delays nothing. A refusal makes
 // everybody wait as long as the vendor asked for, and then go one by one: the
-// distance begins at 100 ms, doubles with each refusal of a call that was paced
-// already, up to 1 s, and halves with each answer, until below 25 ms it is gone.
+// distance begins at 100 ms, doubles with each refusal of a call that left after the
+// last one, up to 1 s, and halves with each answer to such a call, until below 25 ms
+// it is gone. Who waited at a refusal lines up anew: places given out before it do
+// not count.
 //
 // Its zero value is ready. It is safe for concurrent use and starts no goroutine:
 // whoever calls waits by itself. It must not be copied.
@@ -32,6 +34,7 @@ type Pace struct {
 	mu    sync.Mutex // all below
 	epoch uint64     // counts the refusals that changed something
 	gap   time.Duration
+	until time.Time // what the vendor asked for: nobody goes earlier
 	next  time.Time // the first place that is free
 }
 
@@ -49,10 +52,15 @@ func (p *Pace) Enter(place Place) (time.Duration, Place) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	here := Place{of: p, epoch: p.epoch}
-	if p.gap == 0 || place == here {
+	if place == here || p.gap == 0 && p.until.IsZero() {
 		return 0, here
 	}
-	return p.take(time.Now(), 0), here
+	now := time.Now()
+	if p.gap == 0 && !now.Before(p.until) {
+		p.until = time.Time{}
+		return 0, here
+	}
+	return p.take(now, 0), here
 }
 
 // Refused tells that the vendor refused the call which was made at place for there
@@ -66,17 +74,22 @@ func (p *Pace) Refused(place Place, delay time.Duration) (time.Duration, Place) 
 		// Calls that left before somebody else's refusal tell nothing new.
 		p.epoch++
 		p.gap = min(max(2*p.gap, paceFirst), paceMost)
+		p.next = now
 	}
-	if t := now.Add(delay); t.After(p.next) {
-		p.next = t
+	if t := now.Add(delay); t.After(p.until) {
+		p.until = t
 	}
 	return p.take(now, delay), Place{of: p, epoch: p.epoch}
 }
 
-// Answered tells that a call was answered.
-func (p *Pace) Answered() {
+// Answered tells that the call which was made at place was answered. One that left
+// before the last refusal says nothing about the time after it.
+func (p *Pace) Answered(place Place) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if place != (Place{of: p, epoch: p.epoch}) {
+		return
+	}
 	if p.gap /= 2; p.gap < paceLeast {
 		p.gap = 0
 	}
@@ -85,8 +98,10 @@ func (p *Pace) Answered() {
 // take gives out the next place that is at least delay away.
 func (p *Pace) take(now time.Time, delay time.Duration) time.Duration {
 	at := now.Add(delay)
-	if p.next.After(at) {
-		at = p.next
+	for _, t := range [...]time.Time{p.until, p.next} {
+		if t.After(at) {
+			at = t
+		}
 	}
 	p.next = at.Add(p.gap)
 	return at.Sub(now)

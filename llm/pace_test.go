@@ -1,6 +1,7 @@
 package llm_test
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,22 +56,88 @@ func TestPaceAdapts(t *testing.T) {
 			t.Errorf("refused again it waits %v, want 5s", wait)
 		}
 		time.Sleep(100 * time.Millisecond)
-		if wait, _ := p.Enter(b); wait != 5*time.Second+100*time.Millisecond {
+		wait, b := p.Enter(b)
+		if wait != 5*time.Second+100*time.Millisecond {
 			t.Errorf("who waited meanwhile waits %v, want 5.1s: 200ms behind the first", wait)
 		}
 		for range 3 {
-			p.Answered() // 200, 100, 50, 25 ms
+			p.Answered(b) // 200, 100, 50, 25 ms
 		}
 		time.Sleep(time.Minute)
 		_, _ = p.Enter(llm.Place{})
 		if wait, _ := p.Enter(llm.Place{}); wait != 25*time.Millisecond {
 			t.Errorf("after three answers the distance is %v, want 25ms", wait)
 		}
-		p.Answered()
+		p.Answered(b)
 		for range 3 {
 			if wait, _ := p.Enter(llm.Place{}); wait != 0 {
 				t.Errorf("after four answers a call still waits %v", wait)
 			}
+		}
+	})
+}
+
+// A refusal makes the line anew: what was given out before it holds nobody up. Forty
+// callers of a vendor that takes one call in 200 ms are all served soon.
+func TestPaceLeavesNoGhosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const callers, every, after = 40, 200 * time.Millisecond, 500 * time.Millisecond
+		var p llm.Pace
+		var mu sync.Mutex // guards free
+		var free time.Time
+		start := time.Now()
+		var all sync.WaitGroup
+		var together sync.WaitGroup
+		together.Add(callers)
+		for range callers {
+			all.Go(func() {
+				_, place := p.Enter(llm.Place{})
+				together.Done()
+				together.Wait()
+				for {
+					for {
+						var wait time.Duration
+						if wait, place = p.Enter(place); wait == 0 {
+							break
+						}
+						time.Sleep(wait)
+					}
+					mu.Lock()
+					now := time.Now()
+					served := !now.Before(free)
+					if served {
+						free = now.Add(every)
+					}
+					mu.Unlock()
+					if served {
+						p.Answered(place)
+						return
+					}
+					var wait time.Duration
+					wait, place = p.Refused(place, after)
+					time.Sleep(wait)
+				}
+			})
+		}
+		all.Wait()
+		if took, ideal := time.Since(start), callers*every; took > 4*ideal {
+			t.Errorf("all are served after %v, the vendor alone needs %v", took, ideal)
+		}
+	})
+}
+
+// An answer to a call that left before the refusal takes nothing back.
+func TestPaceIgnoresLateAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p llm.Pace
+		_, early := p.Enter(llm.Place{})
+		_, refused := p.Enter(llm.Place{})
+		_, _ = p.Refused(refused, 30*time.Second)
+		for range 4 {
+			p.Answered(early)
+		}
+		if wait, _ := p.Enter(llm.Place{}); wait < 30*time.Second {
+			t.Errorf("a newcomer waits %v, and the vendor asked for 30s", wait)
 		}
 	})
 }
