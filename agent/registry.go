@@ -36,6 +36,9 @@ type Config struct {
 	// MaxSpillBytes bounds the text that the log keeps of a result that was cut for the
 	// model: tool.DefaultSpill if 0, and tool.MaxSpill at most.
 	MaxSpillBytes int
+	// MaxSpilledBytes bounds what one session's log keeps of all of them together:
+	// tool.MaxSpilled if 0.
+	MaxSpilledBytes int64
 	// MaxLive bounds the live agents; 0 is no bound.
 	MaxLive int
 	// Random is the retry jitter's source in [0, 1); nil is math/rand.
@@ -82,6 +85,9 @@ func NewRegistry(ctx context.Context, cfg Config) (*Registry, error) {
 	}
 	if cfg.MaxSpillBytes == 0 {
 		cfg.MaxSpillBytes = tool.DefaultSpill
+	}
+	if cfg.MaxSpilledBytes == 0 {
+		cfg.MaxSpilledBytes = tool.MaxSpilled
 	}
 	if cfg.MaxSpillBytes < 0 || cfg.MaxSpillBytes > tool.MaxSpill {
 		return nil, fmt.Errorf("agent registry: MaxSpillBytes is %d; it must be from 1 to %d", cfg.MaxSpillBytes, tool.MaxSpill)

@@ -20,6 +20,7 @@ func spilling(t *testing.T, fn func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, true, agent.Config{MaxResultBytes: 1000, MaxSpillBytes: 8000})
+		w.register(tool.ReadName, true, func(context.Context, *tool.Call) (any, error) { return "", nil })
 		fn(w)
 		w.finish()
 	})
@@ -154,6 +155,35 @@ func TestSpillAfterRestart(t *testing.T) {
 	})
 }
 
+// The model is told of the tool that reads the rest only where it has it, and a log
+// keeps no more of cut results than its bound (design § 4, Bounded).
+func TestSpillBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, true, agent.Config{MaxResultBytes: 1000, MaxSpilledBytes: 7000})
+		w.register("big", true, func(context.Context, *tool.Call) (any, error) { return strings.Repeat("x", 3000), nil })
+		w.model.script(uses("big", "big", "big", "big"))
+		a := w.create()
+		w.ask(a, "m1")
+		kept := 0
+		for e := range a.Session().Events(0) {
+			switch p := e.Payload().(type) {
+			case *session.ToolSpill:
+				kept++
+			case *session.ToolResult:
+				shown := message.JoinText(p.Message.Content[0].Content)
+				if len(shown) > 1000 || strings.Contains(shown, session.SpillScheme) || !strings.Contains(shown, tool.OmittedLine(3000-len(shown)+len(tool.OmittedLine(2000)))) {
+					t.Errorf("the model reads %d bytes", len(shown))
+				}
+			}
+		}
+		// Two fit, and the encoding of each takes a little more than its text.
+		if kept != 2 || a.Session().Spilled() > 7000 {
+			t.Errorf("%d are kept, %d bytes", kept, a.Session().Spilled())
+		}
+		w.finish()
+	})
+}
+
 // design § 4, Authority: who may read whose spills. Every refusal names the spill and
 // says nothing of whether there is one.
 func TestReadSpill(t *testing.T) {
@@ -257,6 +287,7 @@ func TestReadSpill(t *testing.T) {
 func TestReadSpillFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, true, agent.Config{MaxResultBytes: 1000})
+		w.register(tool.ReadName, true, func(context.Context, *tool.Call) (any, error) { return "", nil })
 		w.register("big", false, func(context.Context, *tool.Call) (any, error) { return strings.Repeat("x", 2000), nil })
 		root := w.create()
 		child := w.child(root)

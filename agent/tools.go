@@ -187,14 +187,20 @@ func (b *batch) commit(i int) error {
 		},
 	}
 	d := session.Draft{Sources: []int64{b.seqs[i]}, Payload: p}
+	if r.spill != nil && t.agent.session.Spilled()+int64(r.Cut.Size()) > t.agent.reg.cfg.MaxSpilledBytes {
+		r.spill = nil // the result says that the rest is left out, and names nothing
+	}
 	var err error
 	if r.spill == nil {
 		_, err = t.agent.session.Append(d)
 	} else {
-		// In one hold: the result names the seq of the event in front of it.
+		// In one hold: the result names the seq of the event in front of it, for an agent
+		// that has the tool to read it with.
 		_, err = t.agent.session.AppendFunc(func(first int64) []session.Draft {
-			ref := session.SpillRef{Session: t.agent.ID(), Seq: first}
-			p.Message.Content[0].Content = r.Cut.Content(ref.String(), int(r.spill.Omitted))
+			if t.agent.tools.Toolset().Lookup(tool.ReadName) != nil {
+				ref := session.SpillRef{Session: t.agent.ID(), Seq: first}
+				p.Message.Content[0].Content = r.Cut.Content(ref.String(), int(r.spill.Omitted))
+			}
 			return []session.Draft{{Payload: r.spill}, d}
 		})
 	}

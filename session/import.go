@@ -195,8 +195,9 @@ func (w *intake) flush(ctx context.Context, cells []Checkpoint) error {
 	return nil
 }
 
-// unfinished returns the error of a session whose import was cut short.
-func unfinished(rec *Record) error {
+// Incomplete returns an ErrIncomplete for a session whose import was cut short. The
+// record is one that Store.Inspect gave: a listing does not hold what tells.
+func (rec *Record) Incomplete() error {
 	for _, c := range rec.Cells {
 		if c.Key != cellImport {
 			continue

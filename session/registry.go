@@ -273,7 +273,7 @@ func (r *Registry) open(ctx context.Context, id ID) (_ *Session, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
-	if err := unfinished(&rec); err != nil {
+	if err := rec.Incomplete(); err != nil {
 		return nil, fmt.Errorf("session %s: %w", id, err)
 	}
 	if s, err = r.rebuild(rec, events, false); err != nil {

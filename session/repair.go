@@ -130,7 +130,7 @@ func (r *Registry) Verify(rec Record, events iter.Seq2[Event, error]) (Report, e
 		return Report{}, err
 	}
 	rep := s.report()
-	if err := unfinished(&rec); err != nil {
+	if err := rec.Incomplete(); err != nil {
 		return rep, &CorruptError{ID: rec.Header.ID, Seq: -1, Err: err}
 	}
 	if rep.Events != rec.Head {

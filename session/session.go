@@ -43,6 +43,7 @@ type Session struct {
 	policy  *ApprovalPolicy
 	sandbox *SandboxMode
 	title   string
+	spilled int64 // bytes of the own ToolSpill events
 	cells   Cells
 	folds   []*watch
 
@@ -285,6 +286,10 @@ func (s *Session) apply(e *Event) {
 		s.sandbox = p
 	case *Title:
 		s.title = p.Title
+	case *ToolSpill:
+		if e.Seq >= s.header.SeedLength {
+			s.spilled += int64(len(e.data))
+		}
 	case *TurnEnd:
 		s.cut = cut{
 			len: e.Seq + 1, turn: p.Turn, surf: s.surf.snapshot(), hdr: s.hdr, reqCtx: s.reqCtx,
@@ -320,6 +325,13 @@ func (s *Session) Watch(f Fold) (with func(func()), stop func()) {
 		s.folds = slices.DeleteFunc(slices.Clone(s.folds), func(o *watch) bool { return o == w })
 	}
 	return with, stop
+}
+
+// Spilled returns how many bytes the session's own ToolSpill events take, encoded.
+func (s *Session) Spilled() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.spilled
 }
 
 // Head returns the number of events, inherited ones included.

@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/offshoot-dev/offshoot/message"
 )
@@ -34,7 +35,8 @@ type outcome struct {
 }
 
 func outcomeOf(p *ToolResult) *outcome {
-	return &outcome{p.Message.Source.CallID, p.Message.Content[0].IsError}
+	// A string of a log that was read back is a part of a whole batch, which it would keep.
+	return &outcome{strings.Clone(p.Message.Source.CallID), p.Message.Content[0].IsError}
 }
 
 // expect makes room for the messages of a log of that many events.
@@ -79,7 +81,7 @@ func (s *surface) checkReplace(e *Event) (rule, msg string) {
 		return "", ""
 	}
 	old := s.nodes[start].tool
-	if start != end || old == nil || *old != *outcomeOf(p) {
+	if start != end || old == nil || old.call != p.Message.Source.CallID || old.failed != p.Message.Content[0].IsError {
 		return "I6", "a tool result may only replace one tool result of the same call, changing its content alone"
 	}
 	return "", ""

@@ -21,6 +21,11 @@ const (
 	MaxSpill     = 64 << 20
 )
 
+// MaxSpilled bounds what one session's log keeps of all its cut results together, in
+// encoded bytes: beyond, a result is cut as ever, and the rest of it is lost, which
+// the line in it says (design § 4, Bounded).
+const MaxSpilled = 256 << 20
+
 // markerRoom is what the line that stands for the omitted middle takes, or more.
 const markerRoom = 96
 
@@ -117,6 +122,9 @@ func (c *Cut) Texts(most int) (texts []string, lost int) {
 	return texts, lost
 }
 
+// ReadName is the name of the tool that reads what was cut (package tool/files).
+const ReadName = "read"
+
 // Content returns what the model reads when the whole text, or all but lost bytes
 // of it, can be read at path with the tool read. It is as Result.Content but for
 // the line between head and tail, and within the same bound.
@@ -126,7 +134,7 @@ func (c *Cut) Content(path string, lost int) []message.Block {
 		all = fmt.Sprintf("all but %d bytes of it", lost)
 	}
 	content, _ := cut(c.content, c.size, c.limit, func(n int) string {
-		return fmt.Sprintf("\n[... %d bytes left out here: the result was too long; the tool read shows %s at the path %s ...]\n", n, all, path)
+		return fmt.Sprintf("\n[... %d bytes left out here: the result was too long; the tool %s shows %s at the path %s ...]\n", n, ReadName, all, path)
 	})
 	return content
 }

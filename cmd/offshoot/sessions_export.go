@@ -59,7 +59,10 @@ func (a *app) export(ctx context.Context, s *shelf, name, out string, whole bool
 			return m.rec.Err
 		}
 		entries = append(entries, jsonl.Entry{Header: m.rec.Header, Events: func() (iter.Seq2[session.Event, error], error) {
-			_, events, err := s.store.Inspect(ctx, m.rec.Header.ID)
+			rec, events, err := s.store.Inspect(ctx, m.rec.Header.ID)
+			if err == nil {
+				err = rec.Incomplete() // a log without its end would pass for a whole one
+			}
 			return events, err
 		}})
 	}

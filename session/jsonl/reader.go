@@ -13,9 +13,9 @@ import (
 	"github.com/offshoot-dev/offshoot/session"
 )
 
-// MaxLine is the longest line that a Reader takes: 16 MiB of text in one event,
+// MaxLine is the longest line that a Reader takes: 64 MiB of text in one event,
 // each byte of it escaped in six, fits with room to spare.
-const MaxLine = 128 << 20
+const MaxLine = 400 << 20
 
 // maxHeader is the longest header line.
 const maxHeader = 1 << 20
