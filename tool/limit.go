@@ -129,7 +129,9 @@ const ReadName = "read"
 // of it, can be read at path with the tool read. It is as Result.Content but for
 // the line between head and tail, and within the same bound.
 func (c *Cut) Content(path string, lost int) []message.Block {
-	all := "all of it"
+	// A tool may have lost some of it before (the shell does), and its word on that may
+	// stand in what is cut here.
+	all := "what was kept of it"
 	if lost > 0 {
 		all = fmt.Sprintf("all but %d bytes of it", lost)
 	}

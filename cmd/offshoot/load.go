@@ -64,7 +64,7 @@ func (a *app) loadOptions(cmd *cobra.Command, f config.Flags, cwd string) (o con
 			return o, err
 		}
 	}
-	if cmd.Flags().Changed("store") {
+	if cmd.Flags().Changed("store") && f.Store == nil {
 		o.Flags.Store = &a.global.store
 	}
 	return o, nil

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -27,7 +26,8 @@ func newResumeCommand(a *app) *cobra.Command {
 			"is owed and queued, and says so when that is nothing. The model is that of the session's last request unless\n" +
 			"--model names another. SESSION may be the beginning of an id.\n\n" +
 			"What came in the queue of an imported session waits until you give a prompt, and runs first then. Such a session\n" +
-			"may be resumed in another folder, which --cwd names, and on the configured model where its own route is unknown.\n\n" +
+			"works in the folder that you are in if that is its own, else in the one that --cwd names, and on the configured\n" +
+			"model where its own route is unknown.\n\n" +
 			delegateHelp + "\n\n" + schemaHelp + "\n" +
 			"It concerns what runs now: an earlier answer of the session is in its log.\n\n" + jsonHelp,
 		Args: arguments(1, 2),
@@ -51,7 +51,7 @@ func newResumeCommand(a *app) *cobra.Command {
 
 func (a *app) resume(ctx context.Context, cmd *cobra.Command, f *runFlags, schema *structured.Schema, name, prompt string) error {
 	flags := f.flags(cmd)
-	rec, err := a.find(ctx, cmd, flags, name)
+	rec, store, err := a.find(ctx, cmd, flags, name)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,9 @@ func (a *app) resume(ctx context.Context, cmd *cobra.Command, f *runFlags, schem
 	if err != nil {
 		return err
 	}
-	// The session's own folder decides: its project file, its trust.
+	// The session's own folder decides: its project file, its trust. But not where the
+	// session is, and a relative path in it would mean another file there.
+	flags.Store = &store
 	eff, err := a.load(cmd, flags, cwd)
 	if err != nil {
 		return err
@@ -93,8 +95,9 @@ func (a *app) resume(ctx context.Context, cmd *cobra.Command, f *runFlags, schem
 	})
 }
 
-// folderOf returns the folder that a session is resumed in: its own; of one that was
-// imported also that of --cwd, which moved is then.
+// folderOf returns the folder that a session is resumed in: its own. A folder in an
+// imported log is somebody else's word, and tools and trust follow it: unless the
+// person stands in it, --cwd names the one to work in, which moved is then.
 func (a *app) folderOf(cmd *cobra.Command, rec session.Record, imported bool) (cwd, moved string, err error) {
 	if cmd.Flags().Changed("cwd") {
 		if !imported {
@@ -103,11 +106,14 @@ func (a *app) folderOf(cmd *cobra.Command, rec session.Record, imported bool) (c
 		moved, err = a.folder(cmd)
 		return moved, moved, err
 	}
-	cwd = rec.Header.Cwd
-	if info, err := os.Stat(cwd); imported && cwd != "" && (err != nil || !info.IsDir()) {
-		return "", "", usagef("session %s was imported, and its folder %s is none of this machine: name the one to work in with --cwd", rec.Header.ID, cwd)
+	if !imported {
+		return rec.Header.Cwd, "", nil
 	}
-	return cwd, "", nil
+	here, err := a.folder(cmd)
+	if err == nil && rec.Header.Cwd != "" && here != rec.Header.Cwd {
+		err = usagef("session %s was imported, and its folder is %s, which is not this one: name the one to work in with --cwd", rec.Header.ID, printable(rec.Header.Cwd))
+	}
+	return here, here, err
 }
 
 // queued returns what waits in a session's inbox, in the order in which it is taken.

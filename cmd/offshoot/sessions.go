@@ -85,22 +85,23 @@ func (a *app) withShelf(cmd *cobra.Command, fn func(context.Context, *shelf) err
 	return s.close(ctx, fn(ctx, s))
 }
 
-// find returns the record of the session that name means.
-func (a *app) find(ctx context.Context, cmd *cobra.Command, f config.Flags, name string) (session.Record, error) {
+// find returns the record of the session that name means, and where it is stored, as
+// the flag --store says it.
+func (a *app) find(ctx context.Context, cmd *cobra.Command, f config.Flags, name string) (_ session.Record, store string, err error) {
 	eff, err := a.load(cmd, f, "")
 	if err != nil {
-		return session.Record{}, err
+		return session.Record{}, "", err
 	}
 	s, err := openShelf(ctx, eff.Config.Store)
 	if err != nil {
-		return session.Record{}, err
+		return session.Record{}, "", err
 	}
 	// Only a root can be resumed, and the beginning of its id is often its children's too.
 	rec, _, err := s.findAmong(ctx, name, session.Filter{Top: true})
 	if errors.Is(err, session.ErrNotFound) {
 		rec, _, err = s.find(ctx, name)
 	}
-	return rec, s.close(ctx, err)
+	return rec, config.DriverSQLite + ":" + eff.Config.Store.Path, s.close(ctx, err)
 }
 
 // maxCandidates is how many sessions an ambiguous name is answered with.

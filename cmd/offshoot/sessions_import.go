@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -37,10 +35,7 @@ func newImportCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// What is stored by then is taken back.
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			return a.importLogs(ctx, eff.Config.Store, args)
+			return a.importLogs(cmd.Context(), eff.Config.Store, args)
 		},
 	}
 }
@@ -49,11 +44,22 @@ func (a *app) importLogs(ctx context.Context, c config.Store, paths []string) (e
 	if c.Driver == config.DriverMemory {
 		return usagef("sessions import: the store is memory, which keeps no session beyond its process")
 	}
+	// Until here nothing is stored, and a signal ends a wait for input by ending the
+	// process.
 	sources, remove, err := a.sources(ctx, paths)
 	defer func() { err = errors.Join(err, remove()) }()
 	if err != nil {
 		return err
 	}
+	// What a signal finds stored is taken back.
+	stop := newStopper(ctx, 0, func(string, ...any) {})
+	defer func() {
+		stop.end()
+		if sig, _ := stop.reasons(); sig != nil && err != nil {
+			err = &exitError{code: exitCodeOf(sig), err: err}
+		}
+	}()
+	ctx = stop.ctx
 	units, err := projection.NewRegistry(projection.BuiltIn()...)
 	if err != nil {
 		return err

@@ -307,7 +307,7 @@ func TestResumeElsewhere(t *testing.T) {
 	}}}, fromElsewhere("s", "/nowhere/at/all"))
 	delete(a.env, "OFFSHOOT_MODEL")
 	a.write(filepath.Join(a.dir, "config.yaml"), "model: openai:m\n")
-	if o := a.resume("s", "Look."); o.code != exitUsage || !strings.Contains(o.errOut, "/nowhere/at/all is none of this machine") || !strings.Contains(o.errOut, "--cwd") {
+	if o := a.resume("s", "Look."); o.code != exitUsage || !strings.Contains(o.errOut, "its folder is /nowhere/at/all, which is not this one") || !strings.Contains(o.errOut, "--cwd") {
 		t.Errorf("in its own folder: %d %s", o.code, o.errOut)
 	}
 	a.write(filepath.Join(a.work, "here"), "x")
@@ -319,6 +319,11 @@ func TestResumeElsewhere(t *testing.T) {
 	last := calls[len(calls)-1].Request.Messages
 	if got := message.JoinText(last[len(last)-1].Content[0].Content); !strings.Contains(got, "here") {
 		t.Errorf("the tool saw %q", got)
+	}
+	// A folder that is there is no better: the log's word is not the person's.
+	b := newAbroad(t, scripted.Script{}, fromElsewhere("s", t.TempDir()))
+	if o := b.resume("s", "Look."); o.code != exitUsage || !strings.Contains(o.errOut, "--cwd") || len(b.model.Calls()) != 0 {
+		t.Errorf("in another folder of this machine: %d %s", o.code, o.errOut)
 	}
 	own := newHome(t)
 	library(t, own)
