@@ -44,8 +44,9 @@ bench: ## the table of costs and targets (ROWS=sqlite for some); BENCH=Append or
 fuzz: ## every fuzz target for FUZZTIME (10s) each
 	@bash tools/fuzz.sh '$(FUZZTIME)'
 
-soak: cc ## all tests COUNT (10) times, with those that only run under the tag soak
-	$(WITH)$(RACE) -tags soak -count $(COUNT) -timeout 2h $(TESTFLAGS) $(PKG)
+soak: cc ## all tests COUNT (10) times, then once the long form of those that have one
+	$(WITH)$(RACE) -count $(COUNT) -timeout 2h $(TESTFLAGS) $(PKG)
+	$(WITH)$(RACE) -tags soak -timeout 4h $(TESTFLAGS) $(PKG)
 
 fmt: ## format the code
 	gofmt -l -w .

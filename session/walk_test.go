@@ -75,7 +75,6 @@ func (w *walker) pick(t *rapid.T, want func(*walked) bool) (session.ID, *walked)
 
 func isLive(l *walked) bool         { return l.s != nil }
 func isStored(l *walked) bool       { return l.s == nil }
-func anything(l *walked) bool       { return true }
 func lineOf(e session.Event) string { return string(e.AppendEnvelope(nil)) }
 
 // sync takes over what an accepted operation made of a log.
@@ -231,16 +230,15 @@ func lacksPrefix(err error) bool {
 
 func (w *walker) detach(t *rapid.T) {
 	id, l := w.pick(t, isLive)
-	head, deferred := len(l.lines), l.deferred
+	deferred := l.deferred
 	err := l.detach(w.ctx)
 	l.s, l.detach = nil, nil
 	switch {
 	case deferred:
-		head = l.promised
-	case err != nil && !faulty(err) && !lacksPrefix(err):
-		broke("detach %s: %v", id, err)
 	case err == nil:
-		l.promised = head
+		l.promised = len(l.lines)
+	case !faulty(err) && !lacksPrefix(err):
+		broke("detach %s: %v", id, err)
 	}
 	w.settle(t, id, l)
 }

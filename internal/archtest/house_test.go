@@ -73,6 +73,7 @@ func house() policy {
 		// Files that may panic, beside panic(http.ErrAbortHandler): file, reason.
 		panics: []row{
 			{"internal/fakemodel/stream.go", "a step that cannot be played; net/http logs it and cuts the connection, which is what a broken fake should look like"},
+			{"store/storetest/faulty.go", "a store that is told to panic, to test that panics are contained"},
 			{"llm/scripted/step.go", "the part Panic: a script's broken adapter, to test that panics are contained"},
 			{"internal/fakemodel/json.go", "a value of a type that the fake never builds: a fault of the fake itself, seen in its own tests"},
 			{"store/storetest/faulty.go", "the fault that is a panic, to test that those of a store are contained"},

@@ -552,7 +552,7 @@ func quickDir(t *testing.T) string {
 func TestEveryDiskFault(t *testing.T) {
 	stride := "61"
 	if soak {
-		stride = "1"
+		stride = "3"
 	}
 	t.Setenv("OFFSHOOT_SQLITE_TEST_STRIDE", stride)
 	o := start(t, "disk", quickDir(t))
@@ -578,8 +578,8 @@ func TestCrashAfterADiskFault(t *testing.T) {
 	calls, kinds := []int{60, 74, 81}, []string{"I/O error", "I/O error, too late", "full, torn", "kill"}
 	if soak {
 		kinds = append(slices.Sorted(maps.Keys(diskFaults())), "kill")
-		for calls = nil; len(calls) < 260; {
-			calls = append(calls, len(calls))
+		for calls = nil; len(calls) < 130; {
+			calls = append(calls, 2*len(calls))
 		}
 	}
 	for _, kind := range kinds {

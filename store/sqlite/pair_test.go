@@ -29,7 +29,7 @@ func TestPair(t *testing.T) {
 		rapid.Check(t, storetest.Walk(t, &done, inMemory(), factory()))
 		return
 	}
-	storetest.Long(t, 5, 10_000, func(t *testing.T, done *int64) func(*rapid.T) {
+	storetest.Long(t, 3, 10_000, func(t *testing.T, done *int64) func(*rapid.T) {
 		return storetest.Walk(t, done, inMemory(), factory())
 	})
 }
