@@ -16,6 +16,7 @@ type policy struct {
 	sameFloor    []edge
 	dependencies []dependency
 	documented   []string // packages whose exported symbols all carry a doc comment
+	catalogue    []section
 
 	background, panics, sleeps, state, ledger []row
 }
@@ -72,6 +73,7 @@ func rules() []rule {
 		{"no panic", "Errors are returned; a panic in a library takes the whole tree of agents down.", noPanic},
 		{"goroutine ledger", "Whoever starts a goroutine joins it in its own Close; the ledger says who that is.", goroutineLedger},
 		{"doc comments", "The contracts are the product: what is passed, who owns it, when it may be called.", docComments},
+		{"catalogue", "A behaviour that has no row was forgotten; one that is open in a section that is built was promised and not done.", catalogue},
 		{"documented tests", "docs/seam.md maps clauses to tests; a test that does not exist checks nothing.", documentedTests},
 	}
 }

@@ -191,6 +191,24 @@ func commentFirings() []firing {
 				"docs/seam.md:4: no test is named TestProduct",
 			},
 		},
+		{
+			rule: "catalogue", name: "missing, twice, open in a built section, not open any more; spans and lists",
+			files: map[string]string{
+				seamPage: "| id | where | test | note |\n| A-01 | a.go | TestA | |\n| A-02–A-03, A-05 | | | open |\n| A-01 | | | |\n| B-01 | | | open: later |\n" +
+					"| C001–C002 | A-01 | tested |\n| C1 | | | a command |\n| X-01 | | | |",
+			},
+			adapt: func(p *policy) {
+				p.catalogue = []section{{prefix: "A", last: 5, done: true, open: []int{1, 3}}, {prefix: "B", last: 1}, {prefix: clausePrefix, last: 3}}
+			},
+			want: []string{
+				"docs/seam.md:4: A-01 has a second row",
+				"the catalogue lets A-01 be open, and it is not",
+				"docs/seam.md: A-02 is open, and its section is built",
+				"docs/seam.md: A-04 has no row",
+				"docs/seam.md: A-05 is open, and its section is built",
+				"docs/seam.md: C003 has no row",
+			},
+		},
 	}
 }
 
