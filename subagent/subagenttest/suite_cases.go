@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/subagent"
+	"github.com/offshoot-dev/offshoot/tool"
 )
 
 type parentAgent = *agent.Agent
@@ -40,6 +42,7 @@ func cases() []testCase {
 		{"REQ-05 the request is not changed", requestKept},
 		{"DEP-06 the depth cap is honoured", depthCap},
 		{"COMP-12 COMP-13 the tool filter is honoured", toolFilter},
+		{"COMP-08 the persona is the child's", persona},
 		{"SO-01 RUN-12 the output schema is honoured", outputSchema},
 		{"OUT-06 FORK-07 a child that says nothing", noText},
 		{"RUN-06 the child's model panics", modelPanics},
@@ -400,9 +403,55 @@ func toolFilter(r *rig) {
 	if !r.Local {
 		return
 	}
+	for _, name := range []string{"suite_one", "suite_two"} {
+		_, err := r.Tools.Root().Register(tool.Definition{
+			Name: name, Description: "It is there.", Parameters: []byte(`{"type":"object"}`),
+			Execute: func(context.Context, *tool.Call) (any, error) { return "", nil },
+		})
+		if err != nil {
+			r.Fatal(err)
+		}
+	}
+	for want, filter := range map[string]*session.ToolFilter{
+		"suite_one": {Allow: []string{"suite_one"}}, "suite_two": {Deny: []string{"suite_one"}}, "suite_one suite_two": nil,
+	} {
+		req.ToolFilter = filter
+		run := r.Start(r.T, r.Context(), r.name, req)
+		child, _ := run.Local()
+		var got []string
+		for _, spec := range child.Tools().Specs() {
+			got = append(got, spec.Name)
+		}
+		if strings.Join(got, " ") != want {
+			r.Errorf("with the filter %+v the child has the tools %q, want %s", filter, got, want)
+		}
+		r.result(run)
+		r.close(run)
+	}
 	req.ToolFilter = &session.ToolFilter{Deny: []string{"no_such_tool"}}
 	if _, err := r.Service.Start(r.Context(), r.name, req); err == nil {
 		r.Error("a filter that names an unknown tool was accepted")
+	}
+}
+
+func persona(r *rig) {
+	if !r.Provider.Capabilities().Persona {
+		return // the service's own suite covers the refusal
+	}
+	const text = "You are what the suite wants you to be."
+	for _, has := range []bool{true, false} {
+		r.Script("hello", Child{Text: "hi"})
+		req := Request(r.parent, "hello")
+		if has {
+			req.Persona = &subagent.Persona{Text: text}
+		}
+		run := r.Start(r.T, r.Context(), r.name, req)
+		child, local := run.Local()
+		r.want(r.result(run), subagent.StopCompleted, "hi")
+		if local && strings.Contains(child.Session().RequestHeader().System, text) != has {
+			r.Errorf("persona given: %v; the child's system prompt is %q", has, child.Session().RequestHeader().System)
+		}
+		r.close(run)
 	}
 }
 
