@@ -29,7 +29,7 @@ type readPool struct {
 
 func newReadPool(ctx context.Context, path, mode string, busy time.Duration) *readPool {
 	p := &readPool{ctx: ctx, idle: make(chan *readConn, readers), leave: make(chan struct{}, readers)}
-	p.db, p.err = openDB(dsn(path, mode, pragmas(busy, "query_only(1)", "cache_size(-8192)")))
+	p.db, p.err = openDB(dsn(path, mode, pragmas(busy, "query_only(1)", "cache_size(-2048)")))
 	if p.err == nil {
 		p.db.SetMaxOpenConns(readers)
 		p.db.SetMaxIdleConns(readers)
