@@ -91,7 +91,7 @@ func TestCut_D45(t *testing.T) {
 			}
 			for line, got := range map[string]string{
 				"": allText(r.Content),
-				"; the tool read shows what was kept of it at the path " + path:              allText(r.Cut.Content(path, 0)),
+				"; the tool read shows what was kept of it at the path " + path:    allText(r.Cut.Content(path, 0)),
 				"; the tool read shows all but 70 bytes of it at the path " + path: allText(r.Cut.Content(path, 70)),
 			} {
 				line = " bytes left out here: the result was too long" + line + " ...]\n"
