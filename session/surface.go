@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/offshoot-dev/offshoot/message"
 )
@@ -81,7 +82,8 @@ func (s *surface) trace(e *Event) {
 	switch p := e.payload.(type) {
 	case *ToolResult:
 		n.msg = &message.Message{
-			Source:  message.Source{CallID: p.Message.Source.CallID},
+			// The id of its own: what was read shares the memory of the whole event.
+			Source:  message.Source{CallID: strings.Clone(p.Message.Source.CallID)},
 			Content: []message.Block{{IsError: p.Message.Content[0].IsError}},
 		}
 	case *UserMessage, *AssistantMessage:
