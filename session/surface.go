@@ -23,7 +23,29 @@ const fewMessages = 4
 type node struct {
 	seq int64
 	typ Type
-	msg *message.Message // nil for an assistant message without content
+	msg *message.Message // nil for an assistant message without content, and in a log that is only checked
+	res *outcome         // of a tool result in a log that is only checked
+}
+
+// outcome is what a later replacement of a tool result is checked against.
+type outcome struct {
+	call   string
+	failed bool
+}
+
+// outcome returns it for a tool result.
+func (n *node) outcome() (outcome, bool) {
+	switch {
+	case n.typ != TypeToolResult:
+		return outcome{}, false
+	case n.res != nil:
+		return *n.res, true
+	}
+	return outcomeOf(n.msg), true
+}
+
+func outcomeOf(m *message.Message) outcome {
+	return outcome{call: m.Source.CallID, failed: m.Content[0].IsError}
 }
 
 // expect makes room for the messages of a log of that many events.
@@ -67,9 +89,7 @@ func (s *surface) checkReplace(e *Event) (rule, msg string) {
 	if !ok {
 		return "", ""
 	}
-	old := s.nodes[start]
-	if start != end || old.typ != TypeToolResult || old.msg == nil ||
-		old.msg.Source.CallID != p.Message.Source.CallID || old.msg.Content[0].IsError != p.Message.Content[0].IsError {
+	if old, ok := s.nodes[start].outcome(); start != end || !ok || old != outcomeOf(&p.Message) {
 		return "I6", "a tool result may only replace one tool result of the same call, changing its content alone"
 	}
 	return "", ""
@@ -81,11 +101,9 @@ func (s *surface) trace(e *Event) {
 	n := node{seq: e.Seq, typ: e.Type}
 	switch p := e.payload.(type) {
 	case *ToolResult:
-		n.msg = &message.Message{
-			// The id of its own: what was read shares the memory of the whole event.
-			Source:  message.Source{CallID: strings.Clone(p.Message.Source.CallID)},
-			Content: []message.Block{{IsError: p.Message.Content[0].IsError}},
-		}
+		res := outcomeOf(&p.Message)
+		res.call = strings.Clone(res.call) // what was read shares the memory of the whole event
+		n.res = &res
 	case *UserMessage, *AssistantMessage:
 	default:
 		return
