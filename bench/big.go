@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -40,6 +41,8 @@ const (
 	bigShow   = "sessions show ID"
 	bigEvents = "sessions show ID --events --json"
 	bigJSON   = "sessions show ID --json"
+	bigExport = "sessions export ID"
+	bigImport = "sessions import FILE"
 	bigResume = "resume, heap beside the log"
 )
 
@@ -47,7 +50,7 @@ func bigRows() []row {
 	peak := []limit{{"MB peak", 64 << 20 / 1e6, 0}}
 	var list []row
 	for _, s := range shapes() {
-		for _, what := range []string{bigVerify, bigShow, bigEvents, bigJSON} {
+		for _, what := range []string{bigVerify, bigShow, bigEvents, bigJSON, bigExport, bigImport} {
 			list = append(list, row{bigWork(what, s), "big", peak})
 		}
 		list = append(list, row{bigWork(bigResume, s), "big", []limit{{"× log", 2.5, 0}}})
@@ -105,10 +108,14 @@ func big(ctx context.Context, b *bench) error {
 		path := filepath.Join(dir, dbName)
 		for what, args := range map[string][]string{
 			bigVerify: {"verify", "big"}, bigShow: {"show", "big"}, bigEvents: {"show", "big", "--events", "--json"}, bigJSON: {"show", "big", "--json"},
+			bigExport: {"export", "big"},
 		} {
 			if err := b.processes(ctx, bigWork(what, s), nil, append([]string{b.offshoot, "sessions"}, append(args, "--store", path)...)...); err != nil {
 				return err
 			}
+		}
+		if err := b.bigImported(ctx, s, path); err != nil {
+			return err
 		}
 		one, err := bigResumed(ctx, s, path)
 		if err != nil {
@@ -122,6 +129,18 @@ func big(ctx context.Context, b *bench) error {
 		}
 	}
 	return nil
+}
+
+// bigImported exports a big log and imports it again and again, each time into nothing.
+func (b *bench) bigImported(ctx context.Context, s shape, path string) error {
+	file := path + ".jsonl"
+	if out, err := exec.CommandContext(ctx, b.offshoot, "sessions", "export", "big", "--store", path, "--out", file).CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	store := filepath.Join(filepath.Dir(path), "imported", dbName)
+	return b.processesOf(ctx, bigWork(bigImport, s), nil, func(int) ([]string, error) {
+		return []string{b.offshoot, "sessions", "import", file, "--store", store}, os.RemoveAll(filepath.Dir(store))
+	})
 }
 
 // bigResumed compares the heap that a resumed session holds with its log's bytes.

@@ -118,11 +118,20 @@ func listing(ctx context.Context, b *bench) (err error) {
 // processes measures whole processes, each from a process between that does nothing
 // else: a new process inherits the peak of memory of the one that starts it.
 func (b *bench) processes(ctx context.Context, work string, env []string, args ...string) error {
+	return b.processesOf(ctx, work, env, func(int) ([]string, error) { return args, nil })
+}
+
+// processesOf is processes whose arguments are made for each of them.
+func (b *bench) processesOf(ctx context.Context, work string, env []string, argsOf func(i int) ([]string, error)) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	for i := range max(5, b.samples) + 1 {
+		args, err := argsOf(i)
+		if err != nil {
+			return err
+		}
 		cmd := exec.CommandContext(ctx, self, append([]string{"-exec", work, "--"}, args...)...)
 		cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + b.dir, "OFFSHOOT_HOME=" + filepath.Join(b.dir, "home")}, env...)
 		cmd.Dir, cmd.Stderr = b.dir, os.Stderr

@@ -3,6 +3,8 @@ package session_test
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -150,5 +152,52 @@ func TestForeignLog(t *testing.T) {
 		if _, err := reg.PayloadOf(e); err == nil {
 			t.Errorf("a delay of %s is read", delay)
 		}
+	}
+}
+
+// design § 7: a log that is only checked is not kept, however long its events are:
+// nothing that the rules remember holds on to one.
+func TestCheckingKeepsNoEvent(t *testing.T) {
+	const size, steps = 1 << 20, 40
+	text := strings.Repeat("x", size)
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	seq := int64(0)
+	var yield func(session.Event, error) bool
+	give := func(typ session.Type, format string, args ...any) bool {
+		e := session.Event{Type: typ, Seq: seq}
+		if typ == session.TypeAssistantMessage || typ == session.TypeToolResult || typ == session.TypeUserMessage {
+			e.Op.Kind = session.OpAppend
+		}
+		seq++
+		return yield(session.RawEvent(e, fmt.Appendf(nil, format, args...)), nil)
+	}
+	var held int64
+	_, err := newRegistry(t, session.Config{}).CheckImport(session.Header{ID: "s"}, func(y func(session.Event, error) bool) {
+		yield = y
+		before := heap()
+		give(session.TypeTurnStart, `{"turn":1}`)
+		for i := 1; i <= steps; i++ {
+			ok := give(session.TypeStepStart, `{"turn":1,"step":%d}`, i) &&
+				give(session.TypeUserMessage, `{"id":"u%d","role":"user","content":[{"type":"text","text":"%s"}],"source":{"kind":"user"}}`, i, text) &&
+				give(session.TypeAssistantMessage, `{"turn":1,"step":%d,"message":{"id":"a%d","role":"assistant","content":[{"type":"text","text":"%s"},{"type":"tool-call","id":"c%d","name":"n","arguments":"{}"}],"source":{"kind":"model","provider":"p","model":"m"}}}`, i, i, text, i) &&
+				give(session.TypeToolCall, `{"turn":1,"step":%d,"callId":"c%d","name":"n","arguments":"{}"}`, i, i) &&
+				give(session.TypeToolResult, `{"turn":1,"step":%d,"message":{"id":"r%d","role":"user","content":[{"type":"tool-result","toolCallId":"c%d","content":[{"type":"text","text":"%s"}]}],"source":{"kind":"tool","callId":"c%d"}}}`, i, i, i, text, i) &&
+				give(session.TypeStepEnd, `{"turn":1,"step":%d}`, i)
+			if !ok {
+				return
+			}
+		}
+		held = heap() - before
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held > 10*size {
+		t.Errorf("%d bytes are held of %d events of %d", held, 3*steps, size)
 	}
 }

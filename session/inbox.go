@@ -33,11 +33,10 @@ func (b *inbox) imported(seq int64) { b.mark, b.sent = seq+1, 0 }
 
 // parked reports whether something foreign waits and no person has sent since.
 func (b *inbox) parked() bool {
-	if b.sent > 0 {
+	if b.mark == 0 || b.sent > 0 {
 		return false
 	}
 	for _, list := range b.lists {
-		// In the order of their splices, but for what was inserted ahead.
 		for i := range list {
 			if list[i].Seq < b.mark {
 				return true

@@ -46,7 +46,8 @@ type Torn struct {
 type Reader struct {
 	name string
 	r    *bufio.Reader
-	most int // the longest line of an event
+	most int    // the longest line of an event
+	buf  []byte // the line that was read last; events hold nothing of it
 
 	line   int   // number of the line that was read last
 	offset int64 // where the next line begins
@@ -159,7 +160,7 @@ func (r *Reader) take(line []byte, at, next int64, yield func(session.Event, err
 	}
 	switch {
 	case typ == headerType:
-		r.header, r.at = line, at
+		r.header, r.at = bytes.Clone(line), at
 		return next, nil
 	case isRow(typ):
 		row, err := parseRow(typ, line)
@@ -202,10 +203,11 @@ func (r *Reader) corrupt(seq int64, err error) error {
 	return &session.CorruptError{ID: r.id, Seq: seq, Err: err}
 }
 
-// read returns the next line without its line feed, in memory of its own. io.EOF
-// says that nothing is left.
+// read returns the next line without its line feed, until the next call. io.EOF says
+// that nothing is left.
 func (r *Reader) read(most int) ([]byte, error) {
-	var line []byte
+	line := r.buf[:0]
+	defer func() { r.buf = line }()
 	for {
 		part, err := r.r.ReadSlice('\n')
 		if len(line)+len(part) > most+1 {
