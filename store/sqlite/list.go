@@ -3,10 +3,10 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/offshoot-dev/offshoot/session"
@@ -18,7 +18,12 @@ const defaultLimit = 1000
 const recordColumns = `num, id, header, created_at, root, prefix_id, prefix_len, head, owner, updated_at,
 	cp_identity, cp_usage, cp_title, cp_state`
 
-const sqlRecord = `SELECT ` + recordColumns + ` FROM sessions WHERE id=?`
+const (
+	sqlRecord = `SELECT ` + recordColumns + `, NULL FROM sessions WHERE id=?`
+	// sqlChild is one probe of the index for each row.
+	sqlChild = `(SELECT c.id FROM sessions c WHERE c.parent=sessions.id AND c.origin='` + session.OriginSubagent + `' AND c.id<>sessions.id LIMIT 1)`
+	sqlPlace = `SELECT created_at, parent, origin FROM sessions WHERE num=?`
+)
 
 // List implements session.Store. The records hold the checkpoints that stand in
 // the session's own row (identity, usage, title, state); Inspect has the others
@@ -50,6 +55,7 @@ func (s *Store) List(ctx context.Context, f session.Filter, p session.Page) (ses
 		defer func() { _ = rows.Close() }() // rows.Err tells what went wrong
 		var row recordRow
 		var last string
+		damaged := map[int]int64{} // numbers of the rows that cannot be read
 		for rows.Next() {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -65,15 +71,35 @@ func (s *Store) List(ctx context.Context, f session.Filter, p session.Page) (ses
 				// Records are big: copy few times, but allocate for what is there.
 				l.Records = slices.Grow(l.Records, min(limit, 16*n)-n)
 			}
-			l.Records = append(l.Records, row.record(owners))
-			last = row.token()
+			rec := row.record(owners)
+			if rec.Err != nil {
+				damaged[len(l.Records)] = row.num
+			}
+			l.Records = append(l.Records, rec)
+			last = session.Position(row.created, session.ID(row.id))
 		}
-		return rows.Err()
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		for i, num := range damaged {
+			if err := place(inner, c, num, &l.Records[i].Header); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return session.Listing{}, s.wrap("list sessions", err)
 	}
 	return l, nil
+}
+
+// place fills in what a damaged row's own columns tell of its header.
+func place(ctx context.Context, c *readConn, num int64, h *session.Header) error {
+	var parent string
+	_, err := c.row(ctx, sqlPlace, []any{num}, []any{&h.CreatedAt, &parent, &h.Origin})
+	h.ParentSession = session.ID(parent)
+	return err
 }
 
 // listQuery builds the query of a page. Every condition on the position is on
@@ -87,6 +113,14 @@ func listQuery(f session.Filter, p session.Page, limit int) (string, []any, erro
 	}
 	if f.Parent != "" {
 		cond("parent=?", string(f.Parent))
+	}
+	if f.Parents != nil {
+		ids, err := json.Marshal(f.Parents)
+		if err != nil {
+			return "", nil, err
+		}
+		// One argument, so that the number of parents has no bound.
+		cond("parent IN (SELECT value FROM json_each(?))", string(ids))
 	}
 	if f.Top {
 		cond("parent=''")
@@ -114,14 +148,17 @@ func listQuery(f session.Filter, p session.Page, limit int) (string, []any, erro
 		op, dir = "<", " DESC"
 	}
 	if p.After != "" {
-		at, id, ok := strings.Cut(p.After, ":")
-		ms, err := strconv.ParseInt(at, 10, 64)
-		if !ok || err != nil {
-			return "", nil, fmt.Errorf("page token %q is malformed", p.After)
+		at, id, err := session.ParsePosition(p.After)
+		if err != nil {
+			return "", nil, err
 		}
-		cond("(created_at, id) "+op+" (?, ?)", ms, id)
+		cond("(created_at, id) "+op+" (?, ?)", at, string(id))
 	}
-	text := "SELECT " + recordColumns + " FROM " + from
+	child := "NULL"
+	if p.Children {
+		child = sqlChild
+	}
+	text := "SELECT " + recordColumns + ", " + child + " FROM " + from
 	if len(where) > 0 {
 		text += " WHERE " + strings.Join(where, " AND ")
 	}
@@ -206,11 +243,12 @@ type recordRow struct {
 	root, prefix, owner shared
 	header              sql.RawBytes
 	cells               [len(rowKeys)]sql.RawBytes
+	child               sql.NullString
 }
 
 func (r *recordRow) scan(scan func(...any) error) error {
 	return scan(&r.num, &r.id, &r.header, &r.created, &r.root, &r.prefix, &r.prefixLen, &r.head, &r.owner, &r.updated,
-		&r.cells[0], &r.cells[1], &r.cells[2], &r.cells[3])
+		&r.cells[0], &r.cells[1], &r.cells[2], &r.cells[3], &r.child)
 }
 
 // shared is a text that many rows have in common; equal ones that follow on each
@@ -245,10 +283,11 @@ func (r *recordRow) record(owners map[string]ownerEntry) session.Record {
 			}
 			err = &session.CorruptError{ID: id, Seq: -1, Err: err}
 		}
-		return session.Record{Header: session.Header{ID: id}, Err: err}
+		return session.Record{Header: session.Header{ID: id}, Child: session.ID(r.child.String), Err: err}
 	}
 	rec := session.Record{
 		Header:    h,
+		Child:     session.ID(r.child.String),
 		Meta:      session.Meta{Root: session.ID(r.root), Prefix: session.PrefixRef{ID: session.ID(r.prefix), Len: r.prefixLen}},
 		Head:      r.head,
 		UpdatedAt: r.updated,
@@ -273,6 +312,3 @@ func (r *recordRow) record(owners map[string]ownerEntry) session.Record {
 	}
 	return rec
 }
-
-// token is the position behind this row.
-func (r *recordRow) token() string { return strconv.FormatInt(r.created, 10) + ":" + r.id }
