@@ -51,6 +51,8 @@ const (
 type Row struct {
 	Kind RowKind
 	ID   session.ID
+	// CreatedAt, in ms since the epoch, is the row's place among its siblings.
+	CreatedAt int64
 
 	Mode        string // session.ModeOneShot or session.ModeContinuable
 	Label       *string

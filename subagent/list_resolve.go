@@ -44,11 +44,10 @@ func (w *walk) known(c *candidate, row *Row) bool {
 	switch {
 	case c.live != nil:
 		sum, err := w.units.Live(c.live)
-		h := c.live.Header()
 		switch {
 		case err != nil:
 			c.diagnose(row, ReasonCorrupt)
-		case own(&h, sum.Identity):
+		case c.own(sum.Identity):
 			c.child(row, sum.Identity)
 			row.sum = sum
 		}
@@ -58,8 +57,7 @@ func (w *walk) known(c *candidate, row *Row) bool {
 		c.diagnose(row, ReasonUnavailable)
 		return true
 	}
-	// A checkpoint of the own suffix, or none.
-	if id, ok := projection.IdentityOf(*c.rec); ok {
+	if id, ok := projection.IdentityOf(*c.rec); ok && c.own(&id) {
 		c.child(row, &id)
 		row.rec = c.rec
 		return true
@@ -75,7 +73,7 @@ func judge(c *candidate, in *projection.Inspection, row *Row) {
 	case in.Header != c.rec.Header, in.Fault != nil:
 		// Another life of the same id is not the session that was listed (seam LIST-18).
 		c.diagnose(row, ReasonCorrupt)
-	case own(&in.Header, in.Summary.Identity):
+	case c.own(in.Summary.Identity):
 		c.child(row, in.Summary.Identity)
 		row.sum = in.Summary
 	case !c.running():
@@ -85,13 +83,13 @@ func judge(c *candidate, in *projection.Inspection, row *Row) {
 
 // own is the gate of every rung: an identity that was inherited is an ancestor's
 // (seam LIST-41).
-func own(h *session.Header, id *projection.Identity) bool { return id != nil && id.Seq >= h.SeedLength }
+func (c *candidate) own(id *projection.Identity) bool { return id != nil && id.Seq >= c.seed }
 
 func (c *candidate) running() bool { return c.live != nil || c.rec.Live }
 
 func (c *candidate) child(row *Row, id *projection.Identity) {
 	*row = Row{
-		Kind: RowChild, ID: c.id, Mode: id.Mode, Label: id.Label,
+		Kind: RowChild, ID: c.id, CreatedAt: c.at, Mode: id.Mode, Label: id.Label,
 		Activity: ActivityInactive, HasChildren: c.hasChildren,
 	}
 	if c.running() {
@@ -101,7 +99,7 @@ func (c *candidate) child(row *Row, id *projection.Identity) {
 }
 
 func (c *candidate) diagnose(row *Row, why Reason) {
-	*row = Row{Kind: RowDiagnostic, ID: c.id, Reason: why}
+	*row = Row{Kind: RowDiagnostic, ID: c.id, CreatedAt: c.at, Reason: why}
 	c.stand(row)
 }
 

@@ -35,12 +35,18 @@ type place struct {
 	id session.ID
 }
 
-func (p place) compare(o place) int { return cmp.Or(cmp.Compare(p.at, o.at), cmp.Compare(p.id, o.id)) }
+func (p place) compare(o place) int {
+	if c := cmp.Compare(p.at, o.at); c != 0 {
+		return c
+	}
+	return cmp.Compare(p.id, o.id)
+}
 
 // candidate is one session of the merged material: either live or a record.
 type candidate struct {
 	place
 	parent      session.ID
+	seed        int64 // how many events it inherited
 	depth       int
 	subagent    bool
 	hasChildren bool
@@ -66,33 +72,38 @@ func (w *walk) look(sessions *session.Registry) {
 	}
 }
 
-func liveCandidate(s *session.Session) *candidate {
+func liveCandidate(s *session.Session) candidate {
 	h := s.Header()
-	return &candidate{
-		place: place{h.CreatedAt, h.ID}, parent: h.ParentSession, subagent: h.Origin == session.OriginSubagent, live: s,
+	return candidate{
+		place: place{h.CreatedAt, h.ID}, parent: h.ParentSession, seed: h.SeedLength, subagent: h.Origin == session.OriginSubagent, live: s,
 	}
 }
 
-func storedCandidate(rec *session.Record) *candidate {
+func storedCandidate(rec *session.Record) candidate {
 	h := &rec.Header
-	return &candidate{
-		place: place{h.CreatedAt, h.ID}, parent: h.ParentSession, subagent: h.Origin == session.OriginSubagent, rec: rec,
+	return candidate{
+		place: place{h.CreatedAt, h.ID}, parent: h.ParentSession, seed: h.SeedLength, subagent: h.Origin == session.OriginSubagent, rec: rec,
 	}
 }
 
 // children returns the children of a session behind a place, in order; at most limit
 // of them unless that is 0, and whether there are more.
 func (w *walk) children(parent session.ID, after place, limit int) (found []*candidate, more bool, err error) {
+	all := make([]candidate, 0, len(w.kids[parent]))
 	for _, s := range w.kids[parent] {
 		if c := liveCandidate(s); c.subagent && c.id != parent && c.place.compare(after) > 0 {
-			found = append(found, c)
+			all = append(all, c)
 		}
 	}
 	listed, stored, err := w.storedChildren(parent, after, limit)
 	if err != nil {
 		return nil, false, err
 	}
-	found = append(found, stored...)
+	all = append(all, stored...)
+	found = make([]*candidate, len(all))
+	for i := range all {
+		found[i] = &all[i]
+	}
 	slices.SortFunc(found, func(a, b *candidate) int { return a.place.compare(b.place) })
 	if limit > 0 && len(found) > limit {
 		found, more = found[:limit], true
@@ -102,7 +113,7 @@ func (w *walk) children(parent session.ID, after place, limit int) (found []*can
 
 // storedChildren returns those children that are not live, more than limit if there
 // are and that is not 0, and, of every row that it came by, a stored child or "".
-func (w *walk) storedChildren(parent session.ID, after place, limit int) (listed map[session.ID]session.ID, found []*candidate, err error) {
+func (w *walk) storedChildren(parent session.ID, after place, limit int) (listed map[session.ID]session.ID, found []candidate, err error) {
 	if w.store == nil {
 		return nil, nil, nil
 	}
@@ -211,13 +222,13 @@ func (w *walk) tree(root session.ID) ([]*candidate, error) {
 	seen, parents := map[session.ID]bool{root: true}, map[session.ID]bool{}
 	for level := []session.ID{root}; len(level) > 0; {
 		var next []session.ID
-		add := func(c *candidate) {
+		add := func(c candidate) {
 			if c.subagent && c.id != c.parent {
 				parents[c.parent] = true
 			}
 			if !seen[c.id] {
 				seen[c.id] = true
-				below[c.parent] = append(below[c.parent], c)
+				below[c.parent] = append(below[c.parent], &c)
 				next = append(next, c.id)
 			}
 		}

@@ -74,12 +74,12 @@ const (
 func StateUnit() Unit {
 	zero := &State{State: Idle}
 	return Unit{
-		Key: session.CellState, Version: 1,
+		Key: session.CellState, Version: cellVersion,
 		Types:  []session.Type{session.TypeTurnStart, session.TypeTurnEnd, session.TypeInboxSpliced, session.TypeImported, session.TypeDescriptor},
 		Init:   func(*session.Header) Value { return zero },
 		Apply:  applyState,
 		Append: appendState,
-		Parse:  parseState,
+		Parse:  parser(parseState),
 	}
 }
 
@@ -196,7 +196,7 @@ func appendState(buf []byte, v Value) []byte {
 	return append(buf, '}')
 }
 
-func parseState(_ *session.Header, data []byte) (Value, error) {
+func parseState(_ *session.Header, data []byte) (*State, error) {
 	s := &State{}
 	var stated string
 	queued := int64(-1)
@@ -244,4 +244,6 @@ func parseState(_ *session.Header, data []byte) (Value, error) {
 
 // StateOf returns the state that a record's checkpoint holds; false means that it
 // does not tell.
-func StateOf(rec session.Record) (State, bool) { return of[State](&rec, StateUnit()) }
+func StateOf(rec session.Record) (State, bool) { return value(stateOf(&rec)) }
+
+func stateOf(rec *session.Record) *State { return of(rec, session.CellState, parseState) }

@@ -29,20 +29,7 @@ func (s *Summary) Timing() Timing {
 
 // SummaryOf returns what a record's checkpoints tell, without any log.
 func SummaryOf(rec *session.Record) Summary {
-	sum := Summary{Last: rec.UpdatedAt}
-	if v, ok := of[Identity](rec, IdentityUnit()); ok {
-		sum.Identity = &v
-	}
-	if v, ok := of[Usage](rec, UsageUnit()); ok {
-		sum.Usage = &v
-	}
-	if v, ok := of[Title](rec, TitleUnit()); ok {
-		sum.Title = &v
-	}
-	if v, ok := of[State](rec, StateUnit()); ok {
-		sum.State = &v
-	}
-	return sum
+	return Summary{Identity: identityOf(rec), Usage: usageOf(rec), Title: titleOf(rec), State: stateOf(rec), Last: rec.UpdatedAt}
 }
 
 // Live returns the values of a session in memory as its own cells hold them: nothing

@@ -15,7 +15,7 @@ import (
 // defaultLimit is the size of a page that names none.
 const defaultLimit = 1000
 
-const recordColumns = `num, id, header, created_at, root, prefix_id, prefix_len, head, owner, updated_at,
+const recordColumns = `num, id, header, root, prefix_id, prefix_len, head, owner, updated_at,
 	cp_identity, cp_usage, cp_title, cp_state`
 
 const (
@@ -42,6 +42,7 @@ func (s *Store) List(ctx context.Context, f session.Filter, p session.Page) (ses
 		return session.Listing{}, fmt.Errorf("list sessions: %w", err)
 	}
 	var l session.Listing
+	more := false
 	err = s.read(ctx, func(inner context.Context, c *readConn) error {
 		owners, err := s.ownerTable(inner, c)
 		if err != nil {
@@ -53,15 +54,13 @@ func (s *Store) List(ctx context.Context, f session.Filter, p session.Page) (ses
 			return err
 		}
 		defer func() { _ = rows.Close() }() // rows.Err tells what went wrong
-		var row recordRow
-		var last string
+		row := newRecordRow()
 		damaged := map[int]int64{} // numbers of the rows that cannot be read
 		for rows.Next() {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if len(l.Records) == limit {
-				l.Next = last
+			if more = len(l.Records) == limit; more {
 				break
 			}
 			if err := row.scan(rows.Scan); err != nil {
@@ -76,7 +75,6 @@ func (s *Store) List(ctx context.Context, f session.Filter, p session.Page) (ses
 				damaged[len(l.Records)] = row.num
 			}
 			l.Records = append(l.Records, rec)
-			last = session.Position(row.created, session.ID(row.id))
 		}
 		if err := rows.Err(); err != nil {
 			return err
@@ -85,6 +83,10 @@ func (s *Store) List(ctx context.Context, f session.Filter, p session.Page) (ses
 			if err := place(inner, c, num, &l.Records[i].Header); err != nil {
 				return err
 			}
+		}
+		if more {
+			last := &l.Records[limit-1].Header
+			l.Next = session.Position(last.CreatedAt, last.ID)
 		}
 		return nil
 	})
@@ -206,7 +208,7 @@ func (s *Store) record(ctx context.Context, c *readConn, id session.ID) (r sessi
 	if err != nil {
 		return r, 0, err
 	}
-	var row recordRow
+	row := newRecordRow()
 	found := rows.Next()
 	if found {
 		err = row.scan(rows.Scan)
@@ -237,19 +239,28 @@ func (s *Store) record(ctx context.Context, c *readConn, id session.ID) (r sessi
 // recordRow is a row of sessions as it comes from the engine. The raw fields are
 // the engine's until the next row.
 type recordRow struct {
-	num, created, prefixLen, head, updated int64
+	num, prefixLen, head, updated int64
 
 	id                  string
 	root, prefix, owner shared
 	header              sql.RawBytes
 	cells               [len(rowKeys)]sql.RawBytes
 	child               sql.NullString
+
+	headers session.HeaderParser
+	fields  []any // where the columns go
 }
 
-func (r *recordRow) scan(scan func(...any) error) error {
-	return scan(&r.num, &r.id, &r.header, &r.created, &r.root, &r.prefix, &r.prefixLen, &r.head, &r.owner, &r.updated,
-		&r.cells[0], &r.cells[1], &r.cells[2], &r.cells[3], &r.child)
+func newRecordRow() *recordRow {
+	r := &recordRow{}
+	r.fields = []any{
+		&r.num, &r.id, &r.header, &r.root, &r.prefix, &r.prefixLen, &r.head, &r.owner, &r.updated,
+		&r.cells[0], &r.cells[1], &r.cells[2], &r.cells[3], &r.child,
+	}
+	return r
 }
+
+func (r *recordRow) scan(scan func(...any) error) error { return scan(r.fields...) }
 
 // shared is a text that many rows have in common; equal ones that follow on each
 // other are one string.
@@ -270,7 +281,7 @@ func (s *shared) Scan(v any) error {
 // record turns the row into a record; one that cannot be read carries Err (core D11).
 func (r *recordRow) record(owners map[string]ownerEntry) session.Record {
 	id := session.ID(r.id)
-	h, err := session.ParseHeader(r.header)
+	h, err := r.headers.Parse(r.header)
 	if err == nil && h.ID != id {
 		err = fmt.Errorf("its header names session %q", h.ID)
 	}
@@ -292,14 +303,21 @@ func (r *recordRow) record(owners map[string]ownerEntry) session.Record {
 		Head:      r.head,
 		UpdatedAt: r.updated,
 	}
-	for i, data := range r.cells {
-		if data == nil {
-			continue
-		}
-		if rec.Cells == nil {
-			rec.Cells = make([]session.Checkpoint, 0, len(r.cells))
-		}
-		if c, ok := parseCell(rowKeys[i], data); ok {
+	size := 0
+	for _, data := range r.cells {
+		size += len(data)
+	}
+	if size > 0 {
+		rec.Cells = make([]session.Checkpoint, 0, len(r.cells))
+		values := make([]byte, 0, size) // of all cells
+		for i, data := range r.cells {
+			c, ok := parseCell(rowKeys[i], data)
+			if !ok {
+				continue
+			}
+			from := len(values)
+			values = append(values, c.Value...)
+			c.Value = values[from:len(values):len(values)]
 			rec.Cells = append(rec.Cells, c)
 		}
 	}
