@@ -113,7 +113,8 @@ type RowPage struct {
 // and holds no lock while it reads.
 //
 // What is listed. Every session of session.OriginSubagent whose header names the
-// parent, in order of creation time, then id. Where a session is both live and
+// parent, in order of creation time, then id; but not one that is itself the root of a
+// tree, for it came from elsewhere without its parent (see session.Filter). Where a session is both live and
 // stored, the live one counts, header and all. Live sessions are looked at before the
 // store is read, so each child is listed at most once however sessions come and go
 // meanwhile, and one that was there before the call and is not removed during it is

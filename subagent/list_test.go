@@ -24,6 +24,9 @@ func TestListChildren(t *testing.T) {
 		l.cold(childOf("d", "p"), worked(session.ModeContinuable, "")...)
 		l.cold(ordinary("fork", "p"), worked(session.ModeOneShot, "a fork is no child")...)
 		l.cold(childOf("other", "q"), worked(session.ModeOneShot, "of another parent")...)
+		stranger := childOf("stranger", "p")
+		stranger.Root = "" // a tree of its own, whose header names a parent from elsewhere
+		l.cold(stranger, worked(session.ModeOneShot, "imported")...)
 		l.cold(childOf("p", "p"), worked(session.ModeOneShot, "its own parent")...)
 		l.cold(childOf("e", "p"), append(worked(session.ModeOneShot, "first"), descriptorOf(session.ModeContinuable, "last"))...)
 		// Created in one moment: by id. The clock stands still for them.

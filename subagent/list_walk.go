@@ -66,7 +66,8 @@ func (w *walk) look(sessions *session.Registry) {
 		if w.store != nil {
 			w.live[s.ID()] = s
 		}
-		if h := s.Header(); h.ParentSession != "" {
+		// The root of a tree is nobody's child, whatever its header names.
+		if h := s.Header(); h.ParentSession != "" && s.Root() != h.ID {
 			w.kids[h.ParentSession] = append(w.kids[h.ParentSession], s)
 		}
 	}
