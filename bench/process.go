@@ -16,18 +16,24 @@ import (
 
 	"github.com/offshoot-dev/offshoot/internal/fakemodel"
 	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/session/projection"
 	"github.com/offshoot-dev/offshoot/store/sqlite"
+	"github.com/offshoot-dev/offshoot/subagent"
 )
 
 const (
 	children = 10_000
 	rootID   = session.ID("root")
 
-	workListOpen = "list 10,000 stored children, open store"
-	workListNew  = "list 10,000 stored children, new process"
-	workListTool = "offshoot sessions list --all --json of 10,000, new process"
-	workVersion  = "offshoot version, the process alone"
-	workFirst    = "offshoot run, first result from a local endpoint"
+	workListLive  = "list 10,000 live children"
+	workListBoth  = "list 10,000 live children that are stored, too"
+	workListOpen  = "list 10,000 stored children, open store"
+	workListStore = "  the store's own listing, without identities"
+	workListNew   = "list 10,000 stored children, new process"
+	workListTool  = "offshoot agents children --json of 10,000, new process"
+	workListAll   = "offshoot sessions list --all --json of 10,000, new process"
+	workVersion   = "offshoot version, the process alone"
+	workFirst     = "offshoot run, first result from a local endpoint"
 )
 
 func pid() int { return os.Getpid() }
@@ -52,16 +58,7 @@ func (b *bench) childrenDB(ctx context.Context) (string, error) {
 			const at = 64
 			return atOnce(at, func(part int) error {
 				for i := part; i < children; i += at {
-					n := session.New{ID: session.ID(fmt.Sprintf("child-%05d", i)), ParentSession: rootID, Root: rootID, Origin: session.OriginSubagent, DelegationDepth: 1}
-					if err := storeSession(ctx, reg, n, func(s *session.Session) error {
-						label := fmt.Sprintf("look at part %d of the parser", i)
-						d, err := session.NewDescriptor(session.Descriptor{Mode: session.ModeOneShot, Provider: "spawn", Label: &label})
-						if err != nil {
-							return err
-						}
-						_, err = s.Append(append(turnEvents(1), drafts(d)...)...)
-						return err
-					}); err != nil {
+					if err := storeSession(ctx, reg, childOf(i), func(s *session.Session) error { return fillChild(s, i) }); err != nil {
 						return err
 					}
 				}
@@ -71,13 +68,83 @@ func (b *bench) childrenDB(ctx context.Context) (string, error) {
 	})
 }
 
-func list(ctx context.Context, s session.Store) error {
-	l, err := s.List(ctx, session.Filter{Parent: rootID}, session.Page{Limit: children})
+func childOf(i int) session.New {
+	return session.New{ID: session.ID(fmt.Sprintf("child-%05d", i)), ParentSession: rootID, Root: rootID, Origin: session.OriginSubagent, DelegationDepth: 1}
+}
+
+// fillChild is the whole log of a one-shot child.
+func fillChild(s *session.Session, i int) error {
+	label := fmt.Sprintf("look at part %d of the parser", i)
+	d, err := session.NewDescriptor(session.Descriptor{Mode: session.ModeOneShot, Provider: "spawn", Label: &label})
 	if err != nil {
 		return err
 	}
-	if len(l.Records) != children {
-		return fmt.Errorf("%d children are listed of %d", len(l.Records), children)
+	_, err = s.Append(append(turnEvents(1), drafts(d)...)...)
+	return err
+}
+
+// list lists the root's children as the product does.
+func list(ctx context.Context, l subagent.Lister) error {
+	rows, err := l.ListChildren(ctx, rootID)
+	if err != nil {
+		return err
+	}
+	n := 0
+	for i := range rows {
+		if r := &rows[i]; r.Kind == subagent.RowChild && r.Label != nil && !r.HasChildren {
+			n++
+		}
+	}
+	if n != children {
+		return fmt.Errorf("%d children are listed of %d", n, children)
+	}
+	return nil
+}
+
+// lister lists what is live in a registry and what its store holds.
+func lister(ctx context.Context, store session.Store) (subagent.Lister, error) {
+	units, err := projection.NewRegistry(projection.BuiltIn()...)
+	if err != nil {
+		return subagent.Lister{}, err
+	}
+	reg, err := session.NewRegistry(ctx, session.Config{Store: store, NewCells: units.NewCells})
+	return subagent.Lister{Sessions: reg, Projections: units}, err
+}
+
+// listLive measures the listing of children that are live, without a store and on one
+// that holds them too.
+func listLive(ctx context.Context, b *bench) (err error) {
+	store, err := sqlite.Open(ctx, filepath.Join(b.dir, fmt.Sprintf("live-%d", pid()), dbName), sqlite.Options{Synchronous: sqlite.Normal})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close(context.WithoutCancel(ctx))) }()
+	for work, kind := range map[string]session.Store{workListLive: nil, workListBoth: store} {
+		l, err := lister(ctx, kind)
+		if err != nil {
+			return err
+		}
+		const at = 64
+		if err := atOnce(at, func(part int) error {
+			for i := part; i < children; i += at {
+				s, err := l.Sessions.Prepare(ctx, childOf(i))
+				if err != nil {
+					return err
+				}
+				if _, err := l.Sessions.Enter(s); err != nil { // live to the end of the process
+					return err
+				}
+				if err := errors.Join(fillChild(s, i), s.Flush(ctx)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		if err := b.measure(work, 1, func(*probe) error { return list(ctx, l) }); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -88,7 +155,11 @@ func listFile(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(list(ctx, s), s.Close(context.WithoutCancel(ctx)))
+	l, err := lister(ctx, s)
+	if err == nil {
+		err = list(ctx, l)
+	}
+	return errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 }
 
 func listing(ctx context.Context, b *bench) (err error) {
@@ -101,7 +172,16 @@ func listing(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	err = b.measure(workListOpen, 1, func(*probe) error { return list(ctx, db) })
+	l, err := lister(ctx, db)
+	if err == nil {
+		err = b.measure(workListOpen, 1, func(*probe) error { return list(ctx, l) })
+	}
+	if err == nil {
+		err = b.measure(workListStore, 1, func(*probe) error {
+			_, err := db.List(ctx, session.Filter{Parent: rootID}, session.Page{Limit: children})
+			return err
+		})
+	}
 	if err := errors.Join(err, db.Close(context.WithoutCancel(ctx))); err != nil {
 		return err
 	}
@@ -112,7 +192,10 @@ func listing(ctx context.Context, b *bench) (err error) {
 	if err := b.processes(ctx, workListNew, nil, self, "-list", path); err != nil {
 		return err
 	}
-	return b.processes(ctx, workListTool, nil, b.offshoot, "sessions", "list", "--all", "--json", "--store", path)
+	if err := b.processes(ctx, workListTool, nil, b.offshoot, "agents", "children", string(rootID), "--json", "--store", path); err != nil {
+		return err
+	}
+	return b.processes(ctx, workListAll, nil, b.offshoot, "sessions", "list", "--all", "--json", "--store", path)
 }
 
 // processes measures whole processes, each from a process between that does nothing
@@ -185,7 +268,7 @@ func process(ctx context.Context, work string, args []string) (sample, error) {
 	case work == workFirst:
 		s.Values["ms to the end"] = s.Wall / 1e6
 		s.Wall = float64(first)
-	case work == workListTool && int64(n)+rest < 100*children:
+	case (work == workListTool || work == workListAll) && int64(n)+rest < 100*children:
 		return sample{}, fmt.Errorf("%s: only %d bytes: %s", work, int64(n)+rest, &said)
 	}
 	return s, nil

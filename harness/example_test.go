@@ -60,5 +60,15 @@ func Example() {
 	}
 	history, _ := root.Agent().Session().History()
 	fmt.Println(message.JoinText(history[len(history)-1].Content))
-	// Output: The child says: There are seven.
+	// What was delegated stands in the store, and in no agent that would have to live.
+	children, err := h.Subagents.ListChildren(ctx, root.Agent().ID())
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, c := range children {
+		fmt.Println(*c.Label, c.Mode, c.Activity, c.Summary().State.Reason)
+	}
+	// Output:
+	// The child says: There are seven.
+	// Count the doors one-shot inactive completed
 }

@@ -335,7 +335,7 @@ func (h *Harness) openDelegation(ctx context.Context) (err error) {
 	cfg := h.opts.Config.Config
 	depth := int64(cfg.Limits.MaxDepth)
 	h.Subagents, err = subagent.New(ctx, subagent.Config{
-		Agents: h.Agents, MaxDepth: &depth, MaxChildren: cfg.Limits.MaxChildren, Logger: h.opts.Logger,
+		Agents: h.Agents, Projections: h.Projections, MaxDepth: &depth, MaxChildren: cfg.Limits.MaxChildren, Logger: h.opts.Logger,
 	})
 	if err != nil {
 		return err

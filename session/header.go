@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/offshoot-dev/offshoot/internal/jsonx"
 )
@@ -65,6 +66,32 @@ func (h *Header) AppendJSON(buf []byte) []byte {
 // *UnsupportedError, whatever else is in the header: another format need not look
 // like this one (core S7). Anything that is wrong at this version is a *CorruptError.
 func ParseHeader(data []byte) (Header, error) {
+	var p HeaderParser
+	return p.Parse(data)
+}
+
+// HeaderParser reads the headers of a listing: a text that one has in common with the
+// one before is one string. The zero value is ready to use. It is not safe for
+// concurrent use.
+type HeaderParser struct{ last Header }
+
+// Parse is ParseHeader.
+func (p *HeaderParser) Parse(data []byte) (h Header, err error) {
+	if h, err = p.parse(data); err == nil {
+		p.last = h
+	}
+	return h, err
+}
+
+// shared reads a string that the header before may have had too.
+func shared(raw []byte, before string) (string, error) {
+	if n := len(raw) - 2; n == len(before) && n >= 0 && string(raw[1:n+1]) == before && strings.IndexByte(before, '\\') < 0 {
+		return before, nil // raw is known to be a JSON value, and this one has no escapes
+	}
+	return jsonx.String(raw)
+}
+
+func (p *HeaderParser) parse(data []byte) (Header, error) {
 	var h Header
 	hasVersion, hasCreated := false, false
 	var wrong error // the first field that this version does not know or read
@@ -81,15 +108,15 @@ func ParseHeader(data []byte) (Header, error) {
 			hasCreated = true
 			h.CreatedAt, err = jsonx.Natural(raw)
 		case "cwd":
-			h.Cwd, err = jsonx.String(raw)
+			h.Cwd, err = shared(raw, p.last.Cwd)
 		case "parentSession":
 			var s string
-			s, err = jsonx.String(raw)
+			s, err = shared(raw, string(p.last.ParentSession))
 			h.ParentSession = ID(s)
 		case "seedLength":
 			h.SeedLength, err = jsonx.Natural(raw)
 		case "origin":
-			h.Origin, err = jsonx.String(raw)
+			h.Origin, err = shared(raw, p.last.Origin)
 		case "delegationDepth":
 			h.DelegationDepth, err = jsonx.Natural(raw)
 		case "agentPreset":

@@ -64,6 +64,7 @@ type Registry struct {
 
 	mu       sync.Mutex // guards following
 	live     map[ID]*Session
+	retiring map[ID]*Session            // left live, but not all of it is stored yet
 	busy     map[ID]chan struct{}       // ids being prepared, live or retiring; closed when free
 	announce map[*Session]*announcement // sessions whose announcement was dispatched
 	closed   bool
@@ -87,7 +88,7 @@ func NewRegistry(ctx context.Context, cfg Config) (*Registry, error) {
 	}
 	return &Registry{
 		cfg: cfg, types: types, ctx: context.WithoutCancel(ctx), hooks: hookList{log: cfg.Logger},
-		live: map[ID]*Session{}, busy: map[ID]chan struct{}{}, announce: map[*Session]*announcement{},
+		live: map[ID]*Session{}, retiring: map[ID]*Session{}, busy: map[ID]chan struct{}{}, announce: map[*Session]*announcement{},
 	}, nil
 }
 
@@ -446,6 +447,7 @@ func (r *Registry) Enter(s *Session) (detach func(context.Context) error, err er
 func (r *Registry) detach(ctx context.Context, s *Session) error {
 	r.mu.Lock()
 	delete(r.live, s.header.ID)
+	r.retiring[s.header.ID] = s
 	a := r.announce[s]
 	delete(r.announce, s)
 	tell := a != nil && !a.running
@@ -457,6 +459,9 @@ func (r *Registry) detach(ctx context.Context, s *Session) error {
 		r.hooks.disposed(s)
 	}
 	err := s.close(ctx)
+	r.mu.Lock()
+	delete(r.retiring, s.header.ID)
+	r.mu.Unlock()
 	r.release(s.header.ID)
 	return err
 }
@@ -514,6 +519,22 @@ func (r *Registry) List() []*Session {
 	}
 	r.mu.Unlock()
 	slices.SortFunc(list, func(a, b *Session) int { return CompareHeaders(&a.header, &b.header) })
+	return list
+}
+
+// Resident returns, in no order, the live sessions and those that left the registry
+// but are not done storing. So whatever of a session is to be kept is in it, or in
+// the store as it is read afterwards, or in both: none falls through in between.
+func (r *Registry) Resident() []*Session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := make([]*Session, 0, len(r.live)+len(r.retiring))
+	for _, s := range r.live {
+		list = append(list, s)
+	}
+	for _, s := range r.retiring {
+		list = append(list, s)
+	}
 	return list
 }
 

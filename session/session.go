@@ -334,6 +334,19 @@ func (s *Session) Spilled() int64 {
 	return s.spilled
 }
 
+// View calls fn under the log's lock with the session's cells, or nil where it has
+// none, the log's head, and the time of its last own event, that of the session's
+// creation before the first. fn must be quick and must not call the session.
+func (s *Session) View(fn func(c Cells, head, last int64)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := s.header.CreatedAt
+	if n := len(s.events); n > 0 && s.events[n-1].Seq >= s.header.SeedLength {
+		last = s.events[n-1].Time
+	}
+	fn(s.cells, s.g.head, last)
+}
+
 // Head returns the number of events, inherited ones included.
 func (s *Session) Head() int64 {
 	s.mu.Lock()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -136,8 +138,13 @@ type Record struct {
 	Live  bool
 	// Cells are the stored checkpoints. Those at or past Head are ignored by readers.
 	Cells []Checkpoint
-	// Err is set on a row of a listing that could not be read; only Header.ID is
-	// valid then. It is a *CorruptError or *UnsupportedError.
+	// Child is a session of OriginSubagent, other than this one, that is stored as a
+	// child of it, or "" if there is none. Only a listing that asks for it with
+	// Page.Children tells.
+	Child ID
+	// Err is set on a row of a listing that could not be read. It is a *CorruptError
+	// or *UnsupportedError. Only Child and, of the header, ID, CreatedAt,
+	// ParentSession and Origin are valid then: the row's place in the listing.
 	Err error
 }
 
@@ -178,7 +185,10 @@ type Filter struct {
 	// the name as lineage and is nobody's child, also when a session of that id
 	// comes to be stored later.
 	Parent ID
-	Root   ID
+	// Parents selects the children of any of these sessions. nil selects all; an
+	// empty list, nothing.
+	Parents []ID
+	Root    ID
 	// Top selects roots of trees.
 	Top    bool
 	Origin string
@@ -191,14 +201,32 @@ type Filter struct {
 }
 
 // Page bounds a listing. Limit 0 is the store's default of 1,000. After is the
-// Next of the page before. Newest reverses the order.
+// Next of the page before, or any other Position. Newest reverses the order.
+// Children has each record tell whether the session has children.
 type Page struct {
-	Limit  int
-	After  string
-	Newest bool
+	Limit    int
+	After    string
+	Newest   bool
+	Children bool
 }
 
-// Listing is one page. Next is "" on the last.
+// Position is the place right behind a session in the order of listings, whether
+// it is stored or not: what stands there does not depend on what comes or goes
+// before it.
+func Position(createdAt int64, id ID) string {
+	return strconv.FormatInt(createdAt, 10) + ":" + string(id)
+}
+
+// ParsePosition reads what Position wrote.
+func ParsePosition(s string) (createdAt int64, id ID, err error) {
+	at, rest, found := strings.Cut(s, ":")
+	if createdAt, err = strconv.ParseInt(at, 10, 64); !found || err != nil || rest == "" {
+		return 0, "", fmt.Errorf("position %q in a listing is malformed", s)
+	}
+	return createdAt, ID(rest), nil
+}
+
+// Listing is one page. Next is the Position of its last record, "" on the last page.
 type Listing struct {
 	Records []Record
 	Next    string

@@ -69,13 +69,16 @@ func (e *Error) Is(target error) bool {
 
 // Sentinels for errors.Is.
 var (
-	ErrDuplicateProvider     = &Error{Code: CodeDuplicateProvider}
-	ErrNoProvider            = &Error{Code: CodeNoProvider}
-	ErrUnsupportedCapability = &Error{Code: CodeUnsupportedCapability}
-	ErrInvalidRequest        = &Error{Code: CodeInvalidRequest}
-	ErrUnsupportedSchema     = &Error{Code: CodeUnsupportedSchema}
-	ErrDraining              = &Error{Code: CodeDraining}
-	ErrLimitReached          = &Error{Code: CodeLimitReached}
+	ErrDuplicateProvider       = &Error{Code: CodeDuplicateProvider}
+	ErrNoProvider              = &Error{Code: CodeNoProvider}
+	ErrUnsupportedCapability   = &Error{Code: CodeUnsupportedCapability}
+	ErrInvalidRequest          = &Error{Code: CodeInvalidRequest}
+	ErrUnsupportedSchema       = &Error{Code: CodeUnsupportedSchema}
+	ErrDraining                = &Error{Code: CodeDraining}
+	ErrLimitReached            = &Error{Code: CodeLimitReached}
+	ErrCancelled               = &Error{Code: CodeCancelled}
+	ErrProjectionsUnavailable  = &Error{Code: CodeProjectionsUnavailable}
+	ErrSessionStoreUnavailable = &Error{Code: CodeSessionStoreUnavailable}
 )
 
 func errorf(code Code, format string, args ...any) error {

@@ -9,12 +9,18 @@ import (
 	"sync"
 
 	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/session/projection"
 	"github.com/offshoot-dev/offshoot/subagent/internal/compose"
 )
 
 // Config configures a Service.
 type Config struct {
 	Agents *agent.Registry
+	// Projections are the units that listings read by; the service adds those that it
+	// needs, and takes them back when it is closed. nil leaves the service without
+	// listings.
+	Projections *projection.Registry
 	// MaxDepth bounds the depth of every child of the deployment, whatever a
 	// request says (seam DEP-14). nil is no bound.
 	MaxDepth *int64
@@ -26,8 +32,9 @@ type Config struct {
 
 // Service is the seam. It is safe for concurrent use.
 type Service struct {
-	cfg Config
-	ctx context.Context
+	cfg   Config
+	ctx   context.Context
+	units []func() // take the projection units back
 
 	schemas schemas
 
@@ -57,11 +64,46 @@ func New(ctx context.Context, cfg Config) (*Service, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Service{cfg: cfg, ctx: context.WithoutCancel(ctx), open: map[*agent.Agent]map[*ticket]struct{}{}}, nil
+	s := &Service{cfg: cfg, ctx: context.WithoutCancel(ctx), open: map[*agent.Agent]map[*ticket]struct{}{}}
+	if cfg.Projections == nil {
+		return s, nil
+	}
+	// Who a child is, and what it does and for how long (seam PROJ-04).
+	for _, u := range []projection.Unit{projection.IdentityUnit(), projection.StateUnit()} {
+		unregister, err := cfg.Projections.Register(u)
+		if err != nil {
+			s.unregister()
+			return nil, fmt.Errorf("subagent service: %w", err)
+		}
+		s.units = append(s.units, unregister)
+	}
+	return s, nil
+}
+
+func (s *Service) unregister() {
+	for _, fn := range s.units {
+		fn()
+	}
 }
 
 // Agents returns the agent registry.
 func (s *Service) Agents() *agent.Registry { return s.cfg.Agents }
+
+// Lister returns what lists the subagents of a session, a page at a time too. It does
+// not end with the service.
+func (s *Service) Lister() Lister {
+	return Lister{Sessions: s.cfg.Agents.Sessions(), Projections: s.cfg.Projections}
+}
+
+// ListChildren lists the direct subagents of a session; see Lister.
+func (s *Service) ListChildren(ctx context.Context, parent session.ID) ([]Row, error) {
+	return s.Lister().ListChildren(ctx, parent)
+}
+
+// ListDescendants lists the tree of subagents below a session; see Lister.
+func (s *Service) ListDescendants(ctx context.Context, root session.ID) ([]Row, error) {
+	return s.Lister().ListDescendants(ctx, root)
+}
 
 // ticket is one admitted start: from the admission until the end edge was told.
 type ticket struct {
@@ -178,6 +220,7 @@ func (s *Service) Close(ctx context.Context) error {
 	s.closed = true
 	if s.tickets == 0 {
 		s.mu.Unlock()
+		s.unregister()
 		return nil
 	}
 	if s.idle == nil {
@@ -187,6 +230,7 @@ func (s *Service) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	select {
 	case <-idle:
+		s.unregister()
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

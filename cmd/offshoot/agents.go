@@ -5,13 +5,14 @@ import "github.com/spf13/cobra"
 func newAgentsCommand(a *app) *cobra.Command {
 	cmd := group(&cobra.Command{
 		Use:   "agents",
-		Short: "Look at the definitions of agents",
+		Short: "Look at the definitions of agents, and at what agents delegated",
 		Long: "An agent definition is an entry under agents in a configuration file, or a file NAME.md in\n" +
 			".offshoot/agents of the folder that is worked in or in agents beside the user's\n" +
 			"configuration file: keys in YAML between two lines ---, and below them the persona. Each\n" +
 			"becomes a tool subagent_NAME. With agents.claude: true in the configuration the files in\n" +
-			".claude/agents of the folder and of the user are read too.",
+			".claude/agents of the folder and of the user are read too.\n\n" +
+			"What agents delegated, children tells of the stored logs.",
 	})
-	cmd.AddCommand(newAgentsListCommand(a), newAgentsShowCommand(a), newAgentsCheckCommand(a))
+	cmd.AddCommand(newAgentsListCommand(a), newAgentsShowCommand(a), newAgentsCheckCommand(a), newAgentsChildrenCommand(a))
 	return cmd
 }

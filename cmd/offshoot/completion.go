@@ -26,7 +26,7 @@ func (a *app) complete(root *cobra.Command) {
 		}
 		for _, sub := range append([]*cobra.Command{cmd}, cmd.Commands()...) {
 			switch strings.TrimPrefix(sub.CommandPath(), root.Name()+" ") {
-			case "sessions show", "sessions verify", "sessions tree", "sessions export", "sessions rm":
+			case "sessions show", "sessions verify", "sessions tree", "sessions export", "sessions rm", "agents children":
 				sub.ValidArgsFunction = a.sessionIDs(session.Filter{})
 			case "resume":
 				sub.ValidArgsFunction = a.sessionIDs(session.Filter{Top: true})

@@ -45,6 +45,8 @@ func TestCompletionOfValues(t *testing.T) {
 		{full, "sessions tree 018c|", []string{otherID}},
 		{full, "sessions rm --tree |", []string{otherID, childID, rootID}},
 		{full, "sessions export --tree 018b|", []string{childID, rootID}},
+		{full, "agents children 018b|", []string{childID, rootID}},
+		{full, "agents ch|", []string{"children"}},
 		{full, "resume |", []string{otherID, rootID}},
 		{full, "sessions show 018c-other |", nil},
 		{full, "sessions show nope|", nil},

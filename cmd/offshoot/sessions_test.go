@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -122,10 +123,14 @@ func reads() [][]string {
 	} {
 		all = append(all, append([]string{"sessions"}, args...), append(append([]string{"sessions"}, args...), "--json"))
 	}
+	for _, args := range [][]string{{rootID}, {rootID, "--descendants"}, {rootID, "--limit", "1"}} {
+		args = append([]string{"agents", "children"}, args...)
+		all = append(all, args, append(slices.Clone(args), "--json"))
+	}
 	return all
 }
 
-// C4, D12: list, show and verify change nothing: not a store that was closed,
+// C4, D12, LIST-44: list, show, verify and children change nothing: not a store that was closed,
 // not one that a crash left, not one that a process writes to.
 func TestReadingChangesNothing(t *testing.T) {
 	closed := newHome(t)

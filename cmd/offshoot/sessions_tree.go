@@ -225,7 +225,11 @@ func (a *app) writeTree(ctx context.Context, s *shelf, all []member, asJSON bool
 	if err := cells(table, "SESSION", "MODE", "STATE", "STOP", "TOKENS", "LASTED", "ID"); err != nil {
 		return err
 	}
-	lines := branches(all)
+	levels := make([]int, len(all))
+	for i, m := range all {
+		levels[i] = m.level
+	}
+	lines := branches(levels)
 	for i, m := range all {
 		t := s.twig(ctx, m)
 		tokens, took := count(t.Tokens), lasted(t.DurationMS)
@@ -264,13 +268,13 @@ func (t *twig) name() string {
 // maxIndent is the level below which a tree is not indented any further.
 const maxIndent = 24
 
-// branches draws the lines that lead to each member, for those that come after
-// their parent.
-func branches(all []member) []string {
-	lines := make([]string, len(all))
+// branches draws the lines that lead to each member of a tree whose members stand
+// behind their parents at these levels.
+func branches(levels []int) []string {
+	lines := make([]string, len(levels))
 	var more [maxIndent + 1]bool // at a level, another session follows below the same parent
-	for i := len(all) - 1; i >= 0; i-- {
-		level := min(all[i].level, maxIndent)
+	for i := len(levels) - 1; i >= 0; i-- {
+		level := min(levels[i], maxIndent)
 		if level == 0 {
 			continue
 		}

@@ -199,7 +199,8 @@ func (d *decoder) elements(depth int, fn func(raw []byte) error) error {
 }
 
 // intern returns the key as a string without an allocation for those that occur in
-// nearly every event: a log has several of them in each.
+// nearly every event, of which a log has several in each, and for those of headers and
+// checkpoints, of which a listing has one in each row.
 func intern(key []byte) string {
 	switch string(key) {
 	case "type":
@@ -242,6 +243,50 @@ func intern(key []byte) string {
 		return "callId"
 	case "toolCallId":
 		return "toolCallId"
+	case "version":
+		return "version"
+	case "createdAt":
+		return "createdAt"
+	case "cwd":
+		return "cwd"
+	case "parentSession":
+		return "parentSession"
+	case "seedLength":
+		return "seedLength"
+	case "origin":
+		return "origin"
+	case "delegationDepth":
+		return "delegationDepth"
+	case "mode":
+		return "mode"
+	case "label":
+		return "label"
+	case "state":
+		return "state"
+	case "reason":
+		return "reason"
+	case "queued":
+		return "queued"
+	case "settledMs":
+		return "settledMs"
+	case "title":
+		return "title"
+	case "derived":
+		return "derived"
+	case "input":
+		return "input"
+	case "output":
+		return "output"
+	case "cacheRead":
+		return "cacheRead"
+	case "cacheWrite":
+		return "cacheWrite"
+	case "reasoning":
+		return "reasoning"
+	case "requests":
+		return "requests"
+	case "last":
+		return "last"
 	}
 	return string(key)
 }

@@ -87,6 +87,11 @@ func drawLog(t *rapid.T) (*log, int64) {
 	if len(l.events) == 0 {
 		l.add(session.TypeEndSeed, `{}`)
 	}
+	at := int64(1)
+	for i := range l.events {
+		at += rapid.Int64Range(-1, 9).Draw(t, "pause") // clocks are set back, too
+		l.events[i].Time = at
+	}
 	return l, seed
 }
 

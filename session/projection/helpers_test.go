@@ -32,8 +32,10 @@ const goodDescriptor = `{"version":2,"mode":"one-shot","provider":"spawn","label
 type shelf struct {
 	session.Store
 	events []session.Event
-	fail   map[session.ID]error
-	gate   func(session.ID) // called before each read
+	// seed and head are what Inspect says of the log.
+	seed, head int64
+	fail       map[session.ID]error
+	gate       func(session.ID) // called before each read
 
 	mu    sync.Mutex
 	reads []int64 // the seq that each read began at

@@ -22,7 +22,7 @@ type Identity struct {
 // gives no identity, a nil *Identity, encoded as null.
 func IdentityUnit() Unit {
 	return Unit{
-		Key: session.CellIdentity, Version: 1,
+		Key: session.CellIdentity, Version: cellVersion,
 		Types: []session.Type{session.TypeDescriptor},
 		Init:  func(*session.Header) Value { return (*Identity)(nil) },
 		Apply: func(_ Value, e *session.Event, p session.Payload) Value {
@@ -44,7 +44,7 @@ func IdentityUnit() Unit {
 			}
 			return append(jsonx.AppendIntField(buf, "seq", id.Seq), '}')
 		},
-		Parse: parseIdentity,
+		Parse: parser(parseIdentity),
 		// A later descriptor travels with the cell that it changes, so a stored
 		// identity is the last as of the record's head.
 		Final: func(_ *session.Header, v Value) bool {
@@ -54,7 +54,7 @@ func IdentityUnit() Unit {
 	}
 }
 
-func parseIdentity(h *session.Header, data []byte) (Value, error) {
+func parseIdentity(h *session.Header, data []byte) (*Identity, error) {
 	id := &Identity{Seq: -1}
 	err := jsonx.ReadObject(data, func(key string, raw []byte) error {
 		switch key {
@@ -83,4 +83,8 @@ func parseIdentity(h *session.Header, data []byte) (Value, error) {
 
 // IdentityOf returns the identity that a record's checkpoint holds. false means
 // that the checkpoint does not tell; Registry.Read decides then.
-func IdentityOf(rec session.Record) (Identity, bool) { return of[Identity](&rec, IdentityUnit()) }
+func IdentityOf(rec session.Record) (Identity, bool) { return value(identityOf(&rec)) }
+
+func identityOf(rec *session.Record) *Identity {
+	return of(rec, session.CellIdentity, parseIdentity)
+}

@@ -88,26 +88,39 @@ func (r *Registry) ReadAll(ctx context.Context, store session.Store, recs []sess
 			cold = append(cold, i)
 		}
 	}
+	dec := &decoder{}
+	err = bounded(ctx, len(cold), func(n int) {
+		res := &out[cold[n]]
+		res.Snapshot, res.Err = u.read(ctx, store, &recs[cold[n]], res.Snapshot, dec)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// bounded calls fn for the numbers below n, at most ReadLimit at once, and returns
+// when all calls have returned. After ctx's end it begins no more and returns the
+// cause.
+func bounded(ctx context.Context, n int, fn func(i int)) error {
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	dec := &decoder{}
-	for range min(ReadLimit, len(cold)) {
+	for range min(ReadLimit, n) {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				n := int(next.Add(1)) - 1
-				if n >= len(cold) {
+				i := int(next.Add(1)) - 1
+				if i >= n {
 					return
 				}
-				res := &out[cold[n]]
-				res.Snapshot, res.Err = u.read(ctx, store, &recs[cold[n]], res.Snapshot, dec)
+				fn(i)
 			}
 		})
 	}
 	wg.Wait()
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	return out, nil
+	return nil
 }
 
 // Fold returns a unit's value for a session in memory, from its own events as

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -264,7 +265,7 @@ func TestFaultyUnitIsContained(t *testing.T) {
 	bad := counter(1)
 	bad.Apply = func(projection.Value, *session.Event, session.Payload) projection.Value { panic("boom") }
 	r := registry(t, bad, projection.StateUnit())
-	reg := sessions(t, session.Config{})
+	reg := sessions(t, session.Config{Now: func() time.Time { return time.UnixMilli(7) }})
 	s, err := reg.Prepare(t.Context(), session.New{})
 	if err != nil {
 		t.Fatal(err)
@@ -276,7 +277,7 @@ func TestFaultyUnitIsContained(t *testing.T) {
 	cells := r.NewCells(&session.Header{})
 	cells.Apply(&e)
 	got := cells.Take(1)
-	if len(got) != 1 || got[0].Key != session.CellState || string(got[0].Value) != `{"state":"running","turn":1,"queued":0}` {
+	if len(got) != 1 || got[0].Key != session.CellState || string(got[0].Value) != `{"state":"running","turn":1,"queued":0,"since":7}` {
 		t.Errorf("cells %+v", got)
 	}
 	var corrupt *session.CorruptError

@@ -40,6 +40,9 @@ type State struct {
 	Imported bool
 
 	open bool
+	// settled is the time of the closed turns and since the start of the open one,
+	// or 0 (see Timing).
+	settled, since int64
 	// One byte for each waiting message of a list, so that a splice can be told
 	// apart by position.
 	nextTurn, nextStep string
@@ -66,20 +69,21 @@ const (
 	foreignWaits = "q"
 )
 
-// StateUnit folds turns and the inbox into a *State.
+// StateUnit folds turns and the inbox into a *State, and with them the time that
+// was spent in turns (see State.Timing).
 func StateUnit() Unit {
 	zero := &State{State: Idle}
 	return Unit{
-		Key: session.CellState, Version: 1,
-		Types:  []session.Type{session.TypeTurnStart, session.TypeTurnEnd, session.TypeInboxSpliced, session.TypeImported},
+		Key: session.CellState, Version: cellVersion,
+		Types:  []session.Type{session.TypeTurnStart, session.TypeTurnEnd, session.TypeInboxSpliced, session.TypeImported, session.TypeDescriptor},
 		Init:   func(*session.Header) Value { return zero },
 		Apply:  applyState,
 		Append: appendState,
-		Parse:  parseState,
+		Parse:  parser(parseState),
 	}
 }
 
-func applyState(v Value, _ *session.Event, p session.Payload) Value {
+func applyState(v Value, e *session.Event, p session.Payload) Value {
 	old, ok := v.(*State)
 	if !ok {
 		return v
@@ -88,8 +92,12 @@ func applyState(v Value, _ *session.Event, p session.Payload) Value {
 	switch p := p.(type) {
 	case *session.TurnStart:
 		next.open, next.Turn = true, p.Turn
+		next.since = max(e.Time, 1)
 	case *session.TurnEnd:
+		next.account(e.Time)
 		next.open, next.Reason = false, p.Kind
+	case *session.DescriptorEvent:
+		next.settled = 0
 	case *session.InboxSpliced:
 		list := &next.nextTurn
 		if p.Target == session.NextStep {
@@ -179,10 +187,16 @@ func appendState(buf []byte, v Value) []byte {
 	if s.Imported {
 		buf = jsonx.AppendIntField(jsonx.AppendTrueField(buf, "imported"), "sent", s.sent)
 	}
+	if s.settled > 0 {
+		buf = jsonx.AppendIntField(buf, "settledMs", s.settled)
+	}
+	if s.since > 0 {
+		buf = jsonx.AppendIntField(buf, "since", s.since)
+	}
 	return append(buf, '}')
 }
 
-func parseState(_ *session.Header, data []byte) (Value, error) {
+func parseState(_ *session.Header, data []byte) (*State, error) {
 	s := &State{}
 	var stated string
 	queued := int64(-1)
@@ -205,6 +219,10 @@ func parseState(_ *session.Header, data []byte) (Value, error) {
 			return err
 		case "sent":
 			return setInt(&s.sent, raw)
+		case "settledMs":
+			return setInt(&s.settled, raw)
+		case "since":
+			return setInt(&s.since, raw)
 		}
 		return jsonx.UnknownKey(key)
 	})
@@ -226,4 +244,6 @@ func parseState(_ *session.Header, data []byte) (Value, error) {
 
 // StateOf returns the state that a record's checkpoint holds; false means that it
 // does not tell.
-func StateOf(rec session.Record) (State, bool) { return of[State](&rec, StateUnit()) }
+func StateOf(rec session.Record) (State, bool) { return value(stateOf(&rec)) }
+
+func stateOf(rec *session.Record) *State { return of(rec, session.CellState, parseState) }

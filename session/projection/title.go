@@ -25,7 +25,7 @@ type Title struct {
 func TitleUnit() Unit {
 	zero := &Title{}
 	return Unit{
-		Key: session.CellTitle, Version: 1,
+		Key: session.CellTitle, Version: cellVersion,
 		Types: []session.Type{session.TypeTitle, session.TypeUserMessage},
 		Init:  func(*session.Header) Value { return zero },
 		Apply: func(v Value, e *session.Event, p session.Payload) Value {
@@ -59,26 +59,28 @@ func TitleUnit() Unit {
 			}
 			return append(buf, '}')
 		},
-		Parse: func(_ *session.Header, data []byte) (Value, error) {
-			t := &Title{}
-			found := false
-			err := jsonx.ReadObject(data, func(key string, raw []byte) (err error) {
-				switch key {
-				case "title":
-					found = true
-					return setString(&t.Text, raw)
-				case "derived":
-					t.Derived, err = jsonx.Bool(raw)
-					return err
-				}
-				return jsonx.UnknownKey(key)
-			})
-			if err == nil && !found {
-				err = errIncomplete
-			}
-			return t, err
-		},
+		Parse: parser(parseTitle),
 	}
+}
+
+func parseTitle(_ *session.Header, data []byte) (*Title, error) {
+	t := &Title{}
+	found := false
+	err := jsonx.ReadObject(data, func(key string, raw []byte) (err error) {
+		switch key {
+		case "title":
+			found = true
+			return setString(&t.Text, raw)
+		case "derived":
+			t.Derived, err = jsonx.Bool(raw)
+			return err
+		}
+		return jsonx.UnknownKey(key)
+	})
+	if err == nil && !found {
+		err = errIncomplete
+	}
+	return t, err
 }
 
 // said reports whether somebody wanted something, as opposed to context that the
@@ -120,4 +122,6 @@ func oneLine(content []message.Block) string {
 
 // TitleOf returns the title that a record's checkpoint holds; false means that it
 // does not tell. A session that nobody said anything to has an empty one.
-func TitleOf(rec session.Record) (Title, bool) { return of[Title](&rec, TitleUnit()) }
+func TitleOf(rec session.Record) (Title, bool) { return value(titleOf(&rec)) }
+
+func titleOf(rec *session.Record) *Title { return of(rec, session.CellTitle, parseTitle) }

@@ -12,25 +12,36 @@ func BuiltIn() []Unit {
 	return []Unit{IdentityUnit(), UsageUnit(), TitleUnit(), StateUnit()}
 }
 
-// of reads a record's checkpoint of a built-in unit without any log.
-func of[T any](rec *session.Record, u Unit) (T, bool) {
-	var zero T
+// cellVersion is the version of the checkpoints of every built-in unit.
+const cellVersion = 1
+
+// of reads a record's checkpoint of a built-in unit without any log, or returns nil.
+func of[T any](rec *session.Record, key string, parse func(*session.Header, []byte) (*T, error)) *T {
 	if rec.Err != nil {
-		return zero, false
+		return nil
 	}
-	c, ok := rec.Cell(u.Key)
-	if !ok || c.Version != u.Version || c.Seq < rec.Header.SeedLength || string(c.Value) == "null" {
-		return zero, false
+	c, ok := rec.Cell(key)
+	if !ok || c.Version != cellVersion || c.Seq < rec.Header.SeedLength || string(c.Value) == "null" {
+		return nil
 	}
-	v, err := u.parse(&rec.Header, c.Value)
+	v, err := parse(&rec.Header, c.Value)
 	if err != nil {
-		return zero, false
+		return nil
 	}
-	p, ok := v.(*T)
-	if !ok || p == nil {
-		return zero, false
+	return v
+}
+
+// value returns what a pointer stands for, and whether it is one.
+func value[T any](p *T) (v T, ok bool) {
+	if p != nil {
+		v = *p
 	}
-	return *p, true
+	return v, p != nil
+}
+
+// parser makes a Unit's Parse.
+func parser[T any](parse func(*session.Header, []byte) (*T, error)) func(*session.Header, []byte) (Value, error) {
+	return func(h *session.Header, data []byte) (Value, error) { return parse(h, data) }
 }
 
 var errIncomplete = errors.New("checkpoint lacks a field")

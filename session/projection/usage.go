@@ -25,12 +25,12 @@ type Usage struct {
 func UsageUnit() Unit {
 	zero := &Usage{}
 	return Unit{
-		Key: session.CellUsage, Version: 1,
+		Key: session.CellUsage, Version: cellVersion,
 		Types:  []session.Type{session.TypeAssistantMessage, session.TypeRequestHeader},
 		Init:   func(*session.Header) Value { return zero },
 		Apply:  applyUsage,
 		Append: appendUsage,
-		Parse:  parseUsage,
+		Parse:  parser(parseUsage),
 	}
 }
 
@@ -127,7 +127,7 @@ func appendUsage(buf []byte, v Value) []byte {
 	return append(buf, '}', '}')
 }
 
-func parseUsage(_ *session.Header, data []byte) (Value, error) {
+func parseUsage(_ *session.Header, data []byte) (*Usage, error) {
 	u := &Usage{Requests: -1}
 	tokens, last := counters(&u.Tokens), counters(&u.last)
 	err := jsonx.ReadObject(data, func(key string, raw []byte) error {
@@ -168,4 +168,6 @@ func setCounter(list *[5]counter, key string, raw []byte) error {
 
 // UsageOf returns the usage that a record's checkpoint holds; false means that it
 // does not tell. How many events a session has is rec.Head.
-func UsageOf(rec session.Record) (Usage, bool) { return of[Usage](&rec, UsageUnit()) }
+func UsageOf(rec session.Record) (Usage, bool) { return value(usageOf(&rec)) }
+
+func usageOf(rec *session.Record) *Usage { return of(rec, session.CellUsage, parseUsage) }

@@ -21,7 +21,8 @@ const (
 type Backend struct {
 	mu       sync.Mutex
 	sessions map[session.ID]*row
-	order    []*row // by creation time, then id
+	order    []*row                // by creation time, then id
+	children map[session.ID][]*row // of each parent, in that order
 	trees    map[session.ID]*tree
 	owners   int // how many stores were opened; numbers their ids
 }
@@ -34,7 +35,7 @@ type tree struct {
 
 // NewBackend returns an empty backend.
 func NewBackend() *Backend {
-	return &Backend{sessions: map[session.ID]*row{}, trees: map[session.ID]*tree{}}
+	return &Backend{sessions: map[session.ID]*row{}, children: map[session.ID][]*row{}, trees: map[session.ID]*tree{}}
 }
 
 // row is a stored session. The backend's mutex guards it.
@@ -60,6 +61,15 @@ type row struct {
 }
 
 func (r *row) id() session.ID { return r.header.ID }
+
+// parent is the session whose child this one is, or "": the root of a tree is
+// nobody's, whatever its header names.
+func (r *row) parent() session.ID {
+	if r.root == r.header.ID {
+		return ""
+	}
+	return r.header.ParentSession
+}
 
 func (r *row) head() int64 { return r.prefixLen + r.own }
 
@@ -148,11 +158,10 @@ func (r *row) batchOf(seq int64) int {
 // add enters a row; nearly always it is the newest.
 func (b *Backend) add(r *row) {
 	b.sessions[r.id()] = r
-	i := len(b.order)
-	if i > 0 && b.order[i-1].compare(r.header.CreatedAt, r.id()) > 0 {
-		i = b.search(r.header.CreatedAt, r.id())
+	b.order = insert(b.order, r)
+	if p := r.parent(); p != "" {
+		b.children[p] = insert(b.children[p], r)
 	}
-	b.order = slices.Insert(b.order, i, r)
 	t := b.trees[r.root]
 	if t == nil {
 		t = &tree{owners: map[*Store]int{}}
@@ -168,8 +177,12 @@ func (b *Backend) add(r *row) {
 // remove takes out a row that nothing refers to.
 func (b *Backend) remove(r *row) {
 	delete(b.sessions, r.id())
-	i := b.search(r.header.CreatedAt, r.id())
-	b.order = slices.Delete(b.order, i, i+1)
+	b.order = take(b.order, r)
+	if p := r.parent(); p != "" {
+		if b.children[p] = take(b.children[p], r); len(b.children[p]) == 0 {
+			delete(b.children, p)
+		}
+	}
 	if r.tree.rows--; r.tree.rows == 0 {
 		delete(b.trees, r.root)
 	}
@@ -178,9 +191,24 @@ func (b *Backend) remove(r *row) {
 	}
 }
 
-// search returns the index in order of the first row not before a position.
-func (b *Backend) search(at int64, id session.ID) int {
-	i, _ := slices.BinarySearchFunc(b.order, struct{}{}, func(r *row, _ struct{}) int { return r.compare(at, id) })
+// insert puts a row in its place.
+func insert(order []*row, r *row) []*row {
+	i := len(order)
+	if i > 0 && order[i-1].compare(r.header.CreatedAt, r.id()) > 0 {
+		i = search(order, r.header.CreatedAt, r.id())
+	}
+	return slices.Insert(order, i, r)
+}
+
+// take removes a row.
+func take(order []*row, r *row) []*row {
+	i := search(order, r.header.CreatedAt, r.id())
+	return slices.Delete(order, i, i+1)
+}
+
+// search returns the index of the first row not before a position.
+func search(order []*row, at int64, id session.ID) int {
+	i, _ := slices.BinarySearchFunc(order, struct{}{}, func(r *row, _ struct{}) int { return r.compare(at, id) })
 	return i
 }
 

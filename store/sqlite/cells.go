@@ -64,7 +64,7 @@ func appendCell(buf []byte, c session.Checkpoint) []byte {
 	return append(buf, '}')
 }
 
-// parseCell reads what appendCell wrote; it copies the value. Listings read tens
+// parseCell reads what appendCell wrote; the value aliases data. Listings read tens
 // of thousands, so it takes nothing but that very form. A checkpoint is a cache:
 // one that cannot be read is as good as none (core D30), and its value is for
 // its reader to judge.
@@ -82,7 +82,7 @@ func parseCell(key string, data []byte) (session.Checkpoint, bool) {
 	if !ok || len(rest) < 2 || rest[len(rest)-1] != '}' {
 		return c, false
 	}
-	c.Value = bytes.Clone(rest[:len(rest)-1])
+	c.Value = rest[:len(rest)-1]
 	return c, true
 }
 

@@ -51,20 +51,23 @@ func (s *Store) Plans(ctx context.Context) (map[string]string, error) {
 		"fence": sqlFence, "release": sqlRelease, "release all": sqlReleaseAll,
 		"exists": sqlExists, "key": sqlKey, "fence1": sqlFence1, "prefix of": sqlPrefixOf, "take": sqlTake, "append": sqlAppend, "append cell": sqlAppendCell,
 		"doomed": sqlDoomed, "own in tree": sqlOwnInTree, "heir": sqlHeir, "inherit": sqlInherit, "refer": sqlRefer, "move": sqlMove, "straddle": sqlStraddle, "cut": sqlCut,
-		"head": sqlHead, "link": sqlLink, "cells": sqlCells, "events": sqlEvents, "record": sqlRecord,
+		"head": sqlHead, "link": sqlLink, "cells": sqlCells, "events": sqlEvents, "record": sqlRecord, "place": sqlPlace,
 		"delete batches": `DELETE FROM batches WHERE session=?`, "delete checkpoints": `DELETE FROM checkpoints WHERE session=?`, "delete session": `DELETE FROM sessions WHERE num=?`,
 	}
 	for name, f := range map[string]session.Filter{
 		"list all": {}, "list top": {Top: true}, "list children": {Parent: "p"}, "list tree": {Root: "r"}, "list folder": {Top: true, Cwd: "/"},
 		"find": {IDPrefix: "a"}, "find top": {IDPrefix: "a", Top: true}, "find in tree": {IDPrefix: "a", Root: "r"},
+		"list subagents": {Parent: "p", Origin: session.OriginSubagent}, "several parents": {Parents: []session.ID{"p", "q"}},
 	} {
 		for _, newest := range []bool{false, true} {
 			for _, after := range []string{"", "1:a"} {
-				text, _, err := listQuery(f, session.Page{Newest: newest, After: after}, 10)
-				if err != nil {
-					return nil, err
+				for _, children := range []bool{false, true} {
+					text, _, err := listQuery(f, session.Page{Newest: newest, After: after, Children: children}, 10)
+					if err != nil {
+						return nil, err
+					}
+					texts[fmt.Sprintf("%s, newest %v, after %q, with children %v", name, newest, after, children)] = text
 				}
-				texts[fmt.Sprintf("%s, newest %v, after %q", name, newest, after)] = text
 			}
 		}
 	}

@@ -3,10 +3,10 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/offshoot-dev/offshoot/session"
@@ -15,10 +15,15 @@ import (
 // defaultLimit is the size of a page that names none.
 const defaultLimit = 1000
 
-const recordColumns = `num, id, header, created_at, root, prefix_id, prefix_len, head, owner, updated_at,
+const recordColumns = `num, id, header, root, prefix_id, prefix_len, head, owner, updated_at,
 	cp_identity, cp_usage, cp_title, cp_state`
 
-const sqlRecord = `SELECT ` + recordColumns + ` FROM sessions WHERE id=?`
+const (
+	sqlRecord = `SELECT ` + recordColumns + `, NULL FROM sessions WHERE id=?`
+	// sqlChild is one probe of the index for each row.
+	sqlChild = `(SELECT c.id FROM sessions c WHERE c.parent=sessions.id AND c.origin='` + session.OriginSubagent + `' AND c.id<>sessions.id LIMIT 1)`
+	sqlPlace = `SELECT created_at, parent, origin FROM sessions WHERE num=?`
+)
 
 // List implements session.Store. The records hold the checkpoints that stand in
 // the session's own row (identity, usage, title, state); Inspect has the others
@@ -37,6 +42,7 @@ func (s *Store) List(ctx context.Context, f session.Filter, p session.Page) (ses
 		return session.Listing{}, fmt.Errorf("list sessions: %w", err)
 	}
 	var l session.Listing
+	more := false
 	err = s.read(ctx, func(inner context.Context, c *readConn) error {
 		owners, err := s.ownerTable(inner, c)
 		if err != nil {
@@ -48,14 +54,13 @@ func (s *Store) List(ctx context.Context, f session.Filter, p session.Page) (ses
 			return err
 		}
 		defer func() { _ = rows.Close() }() // rows.Err tells what went wrong
-		var row recordRow
-		var last string
+		row := newRecordRow()
+		damaged := map[int]int64{} // numbers of the rows that cannot be read
 		for rows.Next() {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if len(l.Records) == limit {
-				l.Next = last
+			if more = len(l.Records) == limit; more {
 				break
 			}
 			if err := row.scan(rows.Scan); err != nil {
@@ -65,15 +70,38 @@ func (s *Store) List(ctx context.Context, f session.Filter, p session.Page) (ses
 				// Records are big: copy few times, but allocate for what is there.
 				l.Records = slices.Grow(l.Records, min(limit, 16*n)-n)
 			}
-			l.Records = append(l.Records, row.record(owners))
-			last = row.token()
+			rec := row.record(owners)
+			if rec.Err != nil {
+				damaged[len(l.Records)] = row.num
+			}
+			l.Records = append(l.Records, rec)
 		}
-		return rows.Err()
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		for i, num := range damaged {
+			if err := place(inner, c, num, &l.Records[i].Header); err != nil {
+				return err
+			}
+		}
+		if more {
+			last := &l.Records[limit-1].Header
+			l.Next = session.Position(last.CreatedAt, last.ID)
+		}
+		return nil
 	})
 	if err != nil {
 		return session.Listing{}, s.wrap("list sessions", err)
 	}
 	return l, nil
+}
+
+// place fills in what a damaged row's own columns tell of its header.
+func place(ctx context.Context, c *readConn, num int64, h *session.Header) error {
+	var parent string
+	_, err := c.row(ctx, sqlPlace, []any{num}, []any{&h.CreatedAt, &parent, &h.Origin})
+	h.ParentSession = session.ID(parent)
+	return err
 }
 
 // listQuery builds the query of a page. Every condition on the position is on
@@ -87,6 +115,14 @@ func listQuery(f session.Filter, p session.Page, limit int) (string, []any, erro
 	}
 	if f.Parent != "" {
 		cond("parent=?", string(f.Parent))
+	}
+	if f.Parents != nil {
+		ids, err := json.Marshal(f.Parents)
+		if err != nil {
+			return "", nil, err
+		}
+		// One argument, so that the number of parents has no bound.
+		cond("parent IN (SELECT value FROM json_each(?))", string(ids))
 	}
 	if f.Top {
 		cond("parent=''")
@@ -114,14 +150,17 @@ func listQuery(f session.Filter, p session.Page, limit int) (string, []any, erro
 		op, dir = "<", " DESC"
 	}
 	if p.After != "" {
-		at, id, ok := strings.Cut(p.After, ":")
-		ms, err := strconv.ParseInt(at, 10, 64)
-		if !ok || err != nil {
-			return "", nil, fmt.Errorf("page token %q is malformed", p.After)
+		at, id, err := session.ParsePosition(p.After)
+		if err != nil {
+			return "", nil, err
 		}
-		cond("(created_at, id) "+op+" (?, ?)", ms, id)
+		cond("(created_at, id) "+op+" (?, ?)", at, string(id))
 	}
-	text := "SELECT " + recordColumns + " FROM " + from
+	child := "NULL"
+	if p.Children {
+		child = sqlChild
+	}
+	text := "SELECT " + recordColumns + ", " + child + " FROM " + from
 	if len(where) > 0 {
 		text += " WHERE " + strings.Join(where, " AND ")
 	}
@@ -169,7 +208,7 @@ func (s *Store) record(ctx context.Context, c *readConn, id session.ID) (r sessi
 	if err != nil {
 		return r, 0, err
 	}
-	var row recordRow
+	row := newRecordRow()
 	found := rows.Next()
 	if found {
 		err = row.scan(rows.Scan)
@@ -200,18 +239,28 @@ func (s *Store) record(ctx context.Context, c *readConn, id session.ID) (r sessi
 // recordRow is a row of sessions as it comes from the engine. The raw fields are
 // the engine's until the next row.
 type recordRow struct {
-	num, created, prefixLen, head, updated int64
+	num, prefixLen, head, updated int64
 
 	id                  string
 	root, prefix, owner shared
 	header              sql.RawBytes
 	cells               [len(rowKeys)]sql.RawBytes
+	child               sql.NullString
+
+	headers session.HeaderParser
+	fields  []any // where the columns go
 }
 
-func (r *recordRow) scan(scan func(...any) error) error {
-	return scan(&r.num, &r.id, &r.header, &r.created, &r.root, &r.prefix, &r.prefixLen, &r.head, &r.owner, &r.updated,
-		&r.cells[0], &r.cells[1], &r.cells[2], &r.cells[3])
+func newRecordRow() *recordRow {
+	r := &recordRow{}
+	r.fields = []any{
+		&r.num, &r.id, &r.header, &r.root, &r.prefix, &r.prefixLen, &r.head, &r.owner, &r.updated,
+		&r.cells[0], &r.cells[1], &r.cells[2], &r.cells[3], &r.child,
+	}
+	return r
 }
+
+func (r *recordRow) scan(scan func(...any) error) error { return scan(r.fields...) }
 
 // shared is a text that many rows have in common; equal ones that follow on each
 // other are one string.
@@ -232,7 +281,7 @@ func (s *shared) Scan(v any) error {
 // record turns the row into a record; one that cannot be read carries Err (core D11).
 func (r *recordRow) record(owners map[string]ownerEntry) session.Record {
 	id := session.ID(r.id)
-	h, err := session.ParseHeader(r.header)
+	h, err := r.headers.Parse(r.header)
 	if err == nil && h.ID != id {
 		err = fmt.Errorf("its header names session %q", h.ID)
 	}
@@ -245,22 +294,30 @@ func (r *recordRow) record(owners map[string]ownerEntry) session.Record {
 			}
 			err = &session.CorruptError{ID: id, Seq: -1, Err: err}
 		}
-		return session.Record{Header: session.Header{ID: id}, Err: err}
+		return session.Record{Header: session.Header{ID: id}, Child: session.ID(r.child.String), Err: err}
 	}
 	rec := session.Record{
 		Header:    h,
+		Child:     session.ID(r.child.String),
 		Meta:      session.Meta{Root: session.ID(r.root), Prefix: session.PrefixRef{ID: session.ID(r.prefix), Len: r.prefixLen}},
 		Head:      r.head,
 		UpdatedAt: r.updated,
 	}
-	for i, data := range r.cells {
-		if data == nil {
-			continue
-		}
-		if rec.Cells == nil {
-			rec.Cells = make([]session.Checkpoint, 0, len(r.cells))
-		}
-		if c, ok := parseCell(rowKeys[i], data); ok {
+	size := 0
+	for _, data := range r.cells {
+		size += len(data)
+	}
+	if size > 0 {
+		rec.Cells = make([]session.Checkpoint, 0, len(r.cells))
+		values := make([]byte, 0, size) // of all cells
+		for i, data := range r.cells {
+			c, ok := parseCell(rowKeys[i], data)
+			if !ok {
+				continue
+			}
+			from := len(values)
+			values = append(values, c.Value...)
+			c.Value = values[from:len(values):len(values)]
 			rec.Cells = append(rec.Cells, c)
 		}
 	}
@@ -273,6 +330,3 @@ func (r *recordRow) record(owners map[string]ownerEntry) session.Record {
 	}
 	return rec
 }
-
-// token is the position behind this row.
-func (r *recordRow) token() string { return strconv.FormatInt(r.created, 10) + ":" + r.id }

@@ -24,8 +24,9 @@ func TestEveryStatementUsesAnIndex(t *testing.T) {
 				}
 			}
 		}
-		// Few sessions have one beginning, or share one prefix.
-		if strings.Contains(plan, "TEMP B-TREE") && !strings.HasPrefix(name, "find") && name != "heir" {
+		// Few sessions have one beginning, or share one prefix; the children of several
+		// parents are in order for each of them.
+		if strings.Contains(plan, "TEMP B-TREE") && !strings.HasPrefix(name, "find") && !strings.HasPrefix(name, "several") && name != "heir" {
 			t.Errorf("%s sorts: %s", name, plan)
 		}
 	}

@@ -58,6 +58,12 @@ func testList(t *testing.T, f Factory) {
 			{session.Filter{IDPrefix: "cc"}, "", ""},
 			{session.Filter{IDPrefix: "a", Top: true}, "a", "a"},
 			{session.Filter{IDPrefix: "b", Top: true}, "", ""},
+			{session.Filter{Parents: []session.ID{"b", "none", "a", "b"}}, "b c e", "e c b"},
+			{session.Filter{Parents: []session.ID{"b"}}, "e", "e"},
+			{session.Filter{Parents: []session.ID{"a", "b"}, State: "running"}, "b e", "e b"},
+			{session.Filter{Parents: []session.ID{"a", "b"}, Parent: "a"}, "b c", "c b"},
+			{session.Filter{Parents: []session.ID{"b"}, Parent: "a"}, "", ""},
+			{session.Filter{Parents: []session.ID{}}, "", ""},
 		} {
 			for newest, want := range map[bool]string{false: tt.want, true: tt.newest} {
 				l, err := r.List(r.ctx, tt.f, session.Page{Newest: newest})
@@ -144,6 +150,59 @@ func testList(t *testing.T, f Factory) {
 			t.Fatal("a malformed position was accepted")
 		}
 	})
+	t.Run("a position need not be a session's", func(t *testing.T) {
+		for at, want := range map[int64]string{5: "b c d e a", 15: "c d e a", 25: "a", 35: ""} {
+			l, err := r.List(r.ctx, session.Filter{}, session.Page{After: session.Position(at, "nobody")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := ids(l.Records); got != want {
+				t.Errorf("behind %d: %q, want %q", at, got, want)
+			}
+		}
+		l, err := r.List(r.ctx, session.Filter{Parents: []session.ID{"a", "b"}}, session.Page{Limit: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.Next != session.Position(20, "c") {
+			t.Errorf("the next page begins at %q", l.Next)
+		}
+		rest, err := r.List(r.ctx, session.Filter{Parents: []session.ID{"a", "b"}}, session.Page{Limit: 2, After: l.Next})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ids(l.Records) + " " + ids(rest.Records); got != "b c e" || rest.Next != "" {
+			t.Errorf("pages of children: %q, next %q", got, rest.Next)
+		}
+	})
+	t.Run("a listing tells of children when it is asked", func(t *testing.T) {
+		fork := header("c-fork", 40) // shares a parent, but was not delegated to
+		fork.ParentSession = "c"
+		self := header("d-self", 40)
+		self.ParentSession, self.Origin = "d-self", session.OriginSubagent
+		for _, h := range []session.Header{fork, self} {
+			r.close(r.createMeta(h, session.Meta{Root: "other"}, 0))
+		}
+		for _, asked := range []bool{false, true} {
+			l, err := r.List(r.ctx, session.Filter{}, session.Page{Children: asked})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, rec := range l.Records {
+				some, none := map[session.ID]bool{"b": true, "c": true}, rec.Child == ""
+				switch id := rec.Header.ID; {
+				case !asked, id != "a" && id != "b":
+					if !none {
+						t.Errorf("asked %v: %s has the child %q", asked, id, rec.Child)
+					}
+				case id == "a" && !some[rec.Child], id == "b" && rec.Child != "e":
+					t.Errorf("%s has the child %q", id, rec.Child)
+				}
+			}
+		}
+		r.delete("c-fork")
+		r.delete("d-self")
+	})
 	t.Run("records hold what a listing shows", func(t *testing.T) {
 		l, err := r.List(r.ctx, session.Filter{}, session.Page{})
 		if err != nil {
@@ -184,6 +243,13 @@ func testList(t *testing.T, f Factory) {
 				continue
 			}
 			refused[*session.CorruptError](t, "the damaged row", rec.Err)
+			place := session.Header{ID: "c", CreatedAt: 20, ParentSession: "a", Origin: session.OriginSubagent}
+			if rec.Header != place {
+				t.Errorf("the damaged row stands at %+v, want %+v", rec.Header, place)
+			}
+		}
+		if l, err = r.List(r.ctx, session.Filter{Parent: "a"}, session.Page{}); err != nil || ids(l.Records) != "b c" {
+			t.Errorf("the damaged row is no child any more: %q, %v", ids(l.Records), err)
 		}
 		_, _, err = r.Inspect(r.ctx, "c")
 		refused[*session.CorruptError](t, "inspecting the damaged row", err)
