@@ -506,7 +506,8 @@ func (r *Registry) PayloadOf(e Event) (Payload, error) {
 }
 
 // Payload returns the typed payload of an event that came from a live log; it is
-// nil for one that a store yielded and nobody decoded (see Registry.PayloadOf).
+// nil for one that a store yielded and nobody decoded (see Registry.PayloadOf). A store
+// that keeps events as they came may yield it with its payload.
 func (e *Event) Payload() Payload { return e.payload }
 
 // complete fills in the payload of an event of a log, where a replay let go of it.

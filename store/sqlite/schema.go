@@ -11,7 +11,7 @@ import (
 	driver "modernc.org/sqlite"
 )
 
-// The file's marks. applicationID is "OfSh"; there are no migrations yet, so any
+// The file's marks. applicationID is "OfSh"; there are no migrations between versions yet, so any
 // other version is refused (core D20).
 const (
 	applicationID = 0x4f665368
