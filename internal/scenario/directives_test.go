@@ -22,16 +22,16 @@ func directives() map[string]directive {
 		"approver": {"approver allows|rejects [at GATE]", parseApprover},
 		"route":    {"route NAME", parseRoute},
 		"agent":    {"agent NAME [cwd PATH] [route NAME] [model NAME] [max-tokens N] [effort NAME] [runtime-depth N] [from log|turns of AGENT]", parseAgent},
-		"foreign":  {"foreign NAME below AGENT, and indented lines of EVENT-TYPE JSON", parseForeign},
+		"foreign":  {"foreign NAME below SESSION [ordinary] [checkpoint TEXT], and indented lines of EVENT-TYPE JSON", parseForeign},
 		"tool":     {"tool NAME [of AGENT] [asking TEXT] [until GATE]", parseTool},
 		"drop":     {"drop NAME", parseDrop},
 		"provider": {"provider NAME|default is spawn|fork|remote [able LIST] [inheriting] [publishing at GATE] [failing TEXT]", parseProvider},
 		"delegate": {"delegate TOOL to PROVIDER [about TEXT] [model NAME] [persona TEXT] [allow LIST] [deny LIST] [schema JSON] [cap N] [uncapped]", parseDelegate},
 		"when":     {"when asked TEXT | when PROVIDER is asked TEXT, and indented lines of what is answered", parseWhen},
-		"refuse":   {"refuse EVENT-TYPE TEXT | refuse writes TEXT | refuse prompt TEXT", parseRefuse},
+		"refuse":   {"refuse EVENT-TYPE TEXT | refuse writes TEXT | refuse prompt TEXT | refuse reading SESSION TEXT", parseRefuse},
 		"hook":     {"hook fails|edits|vetoes", parseHook},
 		"mount":    {"mount shell TEXT", parseMountShell},
-		"on":       {"on creation cancel RUN | on creation dispose AGENT", parseOn},
+		"on":       {"on creation cancel RUN | on creation dispose AGENT | on creation list children of SESSION", parseOn},
 
 		// What happens.
 		"start": {"start RUN on PROVIDER for AGENT|nobody TEXT [label TEXT] [cap N] [allow LIST] [deny LIST] [filter without lists] " +
@@ -46,7 +46,7 @@ func directives() map[string]directive {
 		"switch":     {"switch AGENT sandbox NAME", parseSwitch},
 		"dispose":    {"dispose AGENT", parseDispose},
 		"open":       {"open GATE", parseOpen},
-		"hold":       {"hold writes at GATE", parseHoldWrites},
+		"hold":       {"hold writes|readers at GATE", parseHold},
 		"pass":       {"pass DURATION", parsePass},
 		"unregister": {"unregister PROVIDER", parseUnregister},
 		"unmount":    {"unmount TOOL", parseUnmount},
@@ -66,6 +66,8 @@ func directives() map[string]directive {
 		"identify":   {"identify SESSION", parseIdentify},
 		"overlap":    {"overlap", parseOverlap},
 		"stored":     {"stored [AGENT]", parseStored},
+		"list":       {"list children|descendants of SESSION [without projections] [without sessions]", parseList},
+		"readers":    {"readers", parseReaders},
 		"left":       {"left", parseLeft},
 	}
 }

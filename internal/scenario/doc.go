@@ -42,21 +42,24 @@
 //	approver allows|rejects [at GATE]
 //	route NAME
 //	agent NAME [cwd PATH] [route NAME] [model NAME] [max-tokens N] [effort NAME] [runtime-depth N] [from log|turns of AGENT]
-//	foreign NAME below AGENT, and indented lines of EVENT-TYPE JSON
+//	foreign NAME below SESSION [ordinary] [checkpoint TEXT], and indented lines of EVENT-TYPE JSON
 //	tool NAME [of AGENT] [asking TEXT] [until GATE]
 //	drop NAME
 //	provider NAME|default is spawn|fork|remote [able LIST] [inheriting] [publishing at GATE] [failing TEXT]
 //	delegate TOOL to PROVIDER [about TEXT] [model NAME] [persona TEXT] [allow LIST] [deny LIST] [schema JSON] [cap N] [uncapped]
 //	when asked TEXT | when PROVIDER is asked TEXT, and indented lines of what is answered
-//	refuse EVENT-TYPE TEXT | refuse writes TEXT | refuse prompt TEXT
+//	refuse EVENT-TYPE TEXT | refuse writes TEXT | refuse prompt TEXT | refuse reading SESSION TEXT
 //	hook fails|edits|vetoes
 //	mount shell TEXT
-//	on creation cancel RUN | on creation dispose AGENT
+//	on creation cancel RUN | on creation dispose AGENT | on creation list children of SESSION
 //
 // Without a store the logs are in memory alone. "able" lists outputSchema, depthLimit,
-// toolFilter, persona or everything. A tool that asks needs an approval; one with a gate
+// toolFilter, persona or everything. A SESSION is an agent or the name of a foreign log:
+// one that was stored as it is, by another build or damaged, with a checkpoint of its
+// identity where that is given; ordinary, it is no subagent. A tool that asks needs an approval; one with a gate
 // does not hear of a cancel. "refuse" makes subagents' logs refuse events of a type, the
-// store refuse what is written of subagents, or a hook reject a prompt before its step.
+// store refuse what is written of subagents or, once, to read a log, or a hook reject a
+// prompt before its step.
 // "on creation" does something once, when the next child is announced.
 //
 // What is answered to a prompt is one line for each call of a model, made of
@@ -85,7 +88,7 @@
 //	switch AGENT sandbox NAME
 //	dispose AGENT
 //	open GATE
-//	hold writes at GATE
+//	hold writes|readers at GATE
 //	pass DURATION
 //	unregister PROVIDER
 //	unmount TOOL
@@ -110,11 +113,14 @@
 //	identify SESSION
 //	overlap
 //	stored [AGENT]
+//	list children|descendants of SESSION [without projections] [without sessions]
+//	readers
 //	left
 //
 // "sent" is what the model was sent, last or in the call of that number; "received" what
 // reached a provider; "identify" what a stored log says that its session is; "stored" what
-// the store holds; "left" what is live, and which runs are not closed.
+// the store holds; "list" which subagents a session has, and how many logs were read for
+// it; "readers" how many are being read; "left" what is live, and which runs are not closed.
 //
 // Floor T.
 package scenario

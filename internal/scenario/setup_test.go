@@ -157,9 +157,22 @@ func parseDrop(a *args) action {
 }
 
 func parseRefuse(a *args) action {
-	what, reason := a.word("an event type"), a.text("a text")
+	what, of := a.word("an event type"), session.ID("")
+	if what == "reading" {
+		of = session.ID(a.word("a session"))
+	}
+	reason := a.text("a text")
 	err := errors.New(reason)
 	switch what {
+	case "reading":
+		return func(w *world) {
+			w.faults.set(func(f *faults) {
+				if f.read == nil {
+					f.read = map[session.ID]error{}
+				}
+				f.read[of] = err
+			})
+		}
 	case "writes":
 		return func(w *world) { w.faults.set(func(f *faults) { f.write = err }) }
 	case "prompt":
@@ -230,7 +243,14 @@ func parseHook(a *args) action {
 
 func parseOn(a *args) action {
 	a.literal("creation")
-	what, name := a.literal("cancel", "dispose"), a.word("a name")
+	what := a.literal("cancel", "dispose", "list")
+	var name string
+	var ask func(*world) []string
+	if what == "list" {
+		ask = listing(a)
+	} else {
+		name = a.word("a name")
+	}
 	return func(w *world) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -240,6 +260,10 @@ func parseOn(a *args) action {
 				w.runs[name].cancel(errStory)
 			case "dispose":
 				w.agents[name].CloseAdmission(false)
+			case "list":
+				for _, line := range ask(w) {
+					w.say("%s", line)
+				}
 			}
 		}})
 	}
@@ -272,7 +296,19 @@ var _ shell.Executor = namedShell("")
 func parseForeign(a *args) action {
 	name := a.word("a name")
 	a.literal("below")
-	parent := a.word("an agent")
+	parent, origin := a.word("an agent"), session.OriginSubagent
+	var cells []session.Checkpoint
+	a.options(func(word string) bool {
+		switch word {
+		case "ordinary":
+			origin = ""
+		case "checkpoint":
+			cells = []session.Checkpoint{{Key: session.CellIdentity, Version: 1, Value: []byte(a.text("a text"))}}
+		default:
+			return false
+		}
+		return true
+	})
 	var events []session.Event
 	a.lines(func(l *args) {
 		typ := l.word("an event type")
@@ -280,11 +316,9 @@ func parseForeign(a *args) action {
 	})
 	return func(w *world) {
 		w.system()
-		h := session.Header{
-			Version: session.FormatVersion, ID: session.ID(name), ParentSession: w.agent(parent).ID(), Origin: session.OriginSubagent, DelegationDepth: 1,
-		}
+		h := session.Header{Version: session.FormatVersion, ID: session.ID(name), ParentSession: w.session(parent), Origin: origin, DelegationDepth: 1}
 		ctx := w.t.Context()
-		wr, err := w.inner.Create(ctx, h, session.Meta{Root: w.agent(parent).ID()}, events, nil)
+		wr, err := w.inner.Create(ctx, h, session.Meta{Root: h.ParentSession}, events, cells)
 		w.check(err)
 		w.check(wr.Close(ctx))
 	}

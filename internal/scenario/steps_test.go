@@ -255,13 +255,19 @@ func parseOpen(a *args) action {
 	}
 }
 
-func parseHoldWrites(a *args) action {
-	a.literal("writes")
+func parseHold(a *args) action {
+	what := a.literal("writes", "readers")
 	a.literal("at")
 	gate := a.word("a gate")
 	return func(w *world) {
 		open := w.gate(gate)
-		w.faults.set(func(f *faults) { f.gate = open })
+		w.faults.set(func(f *faults) {
+			if what == "writes" {
+				f.gate = open
+			} else {
+				f.readGate = open
+			}
+		})
 	}
 }
 

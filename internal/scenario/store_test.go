@@ -2,6 +2,7 @@ package scenario_test
 
 import (
 	"context"
+	"iter"
 	"path/filepath"
 	"sync"
 
@@ -16,6 +17,30 @@ type faults struct {
 	refuse map[session.Type]error
 	write  error         // what the store says to every write about a subagent
 	gate   chan struct{} // where writes wait, if not nil
+
+	read     map[session.ID]error // what the store says once to who reads a log
+	readGate chan struct{}        // where readers of logs wait, if not nil
+	readers  int                  // how many logs are being read
+	reads    int                  // how many were read since they were counted last
+}
+
+// reading is called before a log is read, and what it returns behind it.
+func (f *faults) reading(ctx context.Context, id session.ID) (done func(), err error) {
+	f.mu.Lock()
+	gate := f.readGate
+	f.readers++
+	f.reads++
+	err = f.read[id]
+	delete(f.read, id)
+	f.mu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	return func() { f.set(func(f *faults) { f.readers-- }) }, err
 }
 
 // validate is the session.Validator of every story. It concerns subagents alone.
@@ -65,6 +90,16 @@ func (s *store) Create(ctx context.Context, h session.Header, m session.Meta, fi
 func (s *store) Open(ctx context.Context, id session.ID) (session.Writer, error) {
 	w, err := s.Store.Open(ctx, id)
 	return s.wrap(w, false), err
+}
+
+// Inspect implements session.Store.
+func (s *store) Inspect(ctx context.Context, id session.ID) (session.Record, iter.Seq2[session.Event, error], error) {
+	done, err := s.faults.reading(ctx, id)
+	defer done()
+	if err != nil {
+		return session.Record{}, nil, err
+	}
+	return s.Store.Inspect(ctx, id)
 }
 
 func (s *store) wrap(w session.Writer, subagent bool) session.Writer {

@@ -12,6 +12,7 @@ import (
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/llm/scripted"
 	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/session/projection"
 	"github.com/offshoot-dev/offshoot/store/memory"
 	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/subagent/subagenttest"
@@ -118,6 +119,9 @@ func (w *world) system() *subagenttest.System {
 		return w.sys
 	}
 	w.opts.Store = w.openStore()
+	var err error
+	w.opts.Projections, err = projection.NewRegistry(projection.BuiltIn()...)
+	w.check(err)
 	w.opts.Validators = []session.Validator{w.faults.validate}
 	w.sys = subagenttest.NewSystem(w.t, w.opts)
 	for prompt, steps := range w.answers {

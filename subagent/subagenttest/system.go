@@ -14,6 +14,7 @@ import (
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/prompt"
 	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/session/projection"
 	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/tool"
 )
@@ -38,6 +39,9 @@ type Options struct {
 	MaxLive           int
 	// MaxParallelTools is as in agent.Config.
 	MaxParallelTools int
+	// Projections are the units that sessions carry along and that the service lists
+	// by; nil leaves both out.
+	Projections *projection.Registry
 	// Validators are as in session.Config.
 	Validators []session.Validator
 	// Adapter answers instead of the answers given with Answer.
@@ -77,7 +81,11 @@ func NewSystem(t testing.TB, o Options) *System {
 	}
 	ctx := context.WithoutCancel(t.Context())
 	var err error
-	s.Sessions, err = session.NewRegistry(ctx, session.Config{Store: o.Store, Validators: o.Validators, Logger: o.Logger})
+	cfg := session.Config{Store: o.Store, Validators: o.Validators, Logger: o.Logger}
+	if o.Projections != nil {
+		cfg.NewCells = o.Projections.NewCells
+	}
+	s.Sessions, err = session.NewRegistry(ctx, cfg)
 	check(err)
 	s.Adapter = scripted.New(scripted.Script{{Name: "answers", Repeat: true, Steps: []scripted.Step{{scripted.Func(s.answer)}}}}, scripted.Options{})
 	if o.Adapter == nil {
@@ -101,7 +109,7 @@ func NewSystem(t testing.TB, o Options) *System {
 		Approver: o.Approver, MaxLive: o.MaxLive, MaxParallelTools: o.MaxParallelTools, Logger: o.Logger,
 	})
 	check(err)
-	s.Service, err = subagent.New(ctx, subagent.Config{Agents: s.Agents, MaxDepth: o.MaxDepth, MaxChildren: o.MaxChildren, Logger: o.Logger})
+	s.Service, err = subagent.New(ctx, subagent.Config{Agents: s.Agents, Projections: o.Projections, MaxDepth: o.MaxDepth, MaxChildren: o.MaxChildren, Logger: o.Logger})
 	check(err)
 	if !o.Unwatched {
 		s.Lifecycle = Watch(t, s.Service)
