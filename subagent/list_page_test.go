@@ -312,7 +312,7 @@ func TestListAgainstChanges(t *testing.T) {
 func TestListConcurrently(t *testing.T) {
 	store := memory.New()
 	l := newLab(t, t.Context(), store)
-	l.Lister.Sessions = sessionsOf(t, l, store)
+	l.Sessions = sessionsOf(t, l, store)
 	for i := range 20 {
 		l.raw(session.Header{ID: session.ID(fmt.Sprintf("fixed%02d", i)), ParentSession: "p"}, nil, oneShot)
 	}

@@ -92,7 +92,7 @@ func storedCandidate(rec *session.Record) candidate {
 func (w *walk) children(parent session.ID, after place, limit int) (found []*candidate, more bool, err error) {
 	all := make([]candidate, 0, len(w.kids[parent]))
 	for _, s := range w.kids[parent] {
-		if c := liveCandidate(s); c.subagent && c.id != parent && c.place.compare(after) > 0 {
+		if c := liveCandidate(s); c.subagent && c.id != parent && c.compare(after) > 0 {
 			all = append(all, c)
 		}
 	}
@@ -105,7 +105,7 @@ func (w *walk) children(parent session.ID, after place, limit int) (found []*can
 	for i := range all {
 		found[i] = &all[i]
 	}
-	slices.SortFunc(found, func(a, b *candidate) int { return a.place.compare(b.place) })
+	slices.SortFunc(found, func(a, b *candidate) int { return a.compare(b.place) })
 	if limit > 0 && len(found) > limit {
 		found, more = found[:limit], true
 	}
@@ -260,7 +260,7 @@ func (w *walk) tree(root session.ID) ([]*candidate, error) {
 			found = append(found, c)
 		}
 		kids := below[c.id]
-		slices.SortFunc(kids, func(a, b *candidate) int { return b.place.compare(a.place) })
+		slices.SortFunc(kids, func(a, b *candidate) int { return b.compare(a.place) })
 		for _, k := range kids {
 			k.depth = c.depth + 1
 		}
