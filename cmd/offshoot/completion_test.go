@@ -46,7 +46,7 @@ func TestCompletionOfValues(t *testing.T) {
 		{full, "sessions rm --tree |", []string{otherID, childID, rootID}},
 		{full, "sessions export --tree 018b|", []string{childID, rootID}},
 		{full, "agents children 018b|", []string{childID, rootID}},
-		{full, "agents ch|", []string{"children"}},
+		{full, "agents chi|", []string{"children"}},
 		{full, "resume |", []string{otherID, rootID}},
 		{full, "sessions show 018c-other |", nil},
 		{full, "sessions show nope|", nil},

@@ -63,6 +63,12 @@ type upstreamLog struct {
 	open            bool
 }
 
+// cwd is the folder that the log names; no person stands in it here.
+func (l *upstreamLog) cwd() string {
+	cwd, _ := l.header["cwd"].(string)
+	return cwd
+}
+
 func decode(t *testing.T, line []byte) map[string]any {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(line))
@@ -286,11 +292,11 @@ func (l *upstreamLog) resumes(t *testing.T, home *abroad) {
 	t.Helper()
 	before := len(home.model.Calls())
 	if len(l.queued) > 0 {
-		if o := home.resume(l.id); o.code != exitOK || !strings.Contains(o.errOut, l.queued[0]) || len(home.model.Calls()) != before {
+		if o := home.resume(l.id, "--cwd", l.cwd()); o.code != exitOK || !strings.Contains(o.errOut, l.queued[0]) || len(home.model.Calls()) != before {
 			t.Errorf("a bare resume of %s: %d, %s", l.id, o.code, o.errOut)
 		}
 	}
-	o := home.resume(l.id, "Go on.")
+	o := home.resume(l.id, "Go on.", "--cwd", l.cwd())
 	if o.code != exitOK || o.out != "So it is.\n" {
 		t.Fatalf("resume %s: %d, %s%s", l.id, o.code, o.out, o.errOut)
 	}

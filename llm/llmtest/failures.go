@@ -11,7 +11,7 @@ import (
 )
 
 // shortIdle is an idle timeout that a test can wait for.
-const shortIdle = 60 * time.Millisecond
+const shortIdle = 150 * time.Millisecond
 
 func failureCases() []suiteCase {
 	var cases []suiteCase
