@@ -106,7 +106,9 @@ func (s *stage) sessions() ([]Log, error) {
 
 // files returns the files of the sessions whose escaped ids match the pattern.
 func (s *stage) files(pattern string) ([]string, error) {
-	return filepath.Glob(filepath.Join(s.root, "*", pattern, "session.jsonl*"))
+	paths, err := filepath.Glob(filepath.Join(s.root, "*", pattern, "session.jsonl*"))
+	// A process that was killed may have left what it was about to rename.
+	return slices.DeleteFunc(paths, func(path string) bool { return strings.HasSuffix(path, ".tmp") }), err
 }
 
 // unescape returns the id that a folder's name stands for: ~XXXX is a UTF-16 code unit (core D13).
