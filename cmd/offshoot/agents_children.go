@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -30,9 +31,9 @@ func newAgentsChildrenCommand(a *app) *cobra.Command {
 			"--descendants the whole tree below it. Sessions that were not delegated have no line.\n\n" +
 			"ACTIVITY is running while a live process holds the child's log, and inactive otherwise: it\n" +
 			"tells neither how the work went nor whether the child can be continued. STOP is how its\n" +
-			"last turn ended, WORKED the time that it spent in turns, CHILDREN whether it delegated in\n" +
-			"turn. A child whose log does not say who it is, or cannot be read, is told as what it is; one\n" +
-			"that is being created is left out.\n\n" +
+			"last turn ended, WORKED the time that it spent in turns, up to now while it is in one,\n" +
+			"CHILDREN whether it delegated in turn. A child whose log does not say who it is, or cannot\n" +
+			"be read, is told as what it is; one that is being created is left out.\n\n" +
 			"--limit lists a page; what it leaves out follows with --after and the position that is told\n" +
 			"then. Pages neither repeat nor skip a child, whatever is created meanwhile.\n\n" +
 			"--json writes one object a line. kind child: id, mode (one-shot or continuable), label,\n" +
@@ -128,7 +129,7 @@ type moreJSON struct {
 	After string `json:"after"`
 }
 
-func newChildJSON(r *subagent.Row) childJSON {
+func newChildJSON(r *subagent.Row, now time.Time) childJSON {
 	c := childJSON{Kind: r.Kind, ID: r.ID, Reason: r.Reason, Mode: r.Mode, Label: r.Label, Activity: r.Activity, Parent: r.Parent, Depth: r.Depth, CreatedAt: r.CreatedAt}
 	if r.Kind != subagent.RowChild {
 		return c
@@ -147,7 +148,11 @@ func newChildJSON(r *subagent.Row) childJSON {
 		c.Model = (&summary{usage: *u}).model()
 	}
 	if sum.State != nil {
-		c.StopReason, c.WorkedMS = sum.State.Reason, sum.Timing().Total()
+		t := sum.Timing()
+		if t.Since > 0 && r.Activity == subagent.ActivityRunning {
+			t.Through = max(t.Since, now.UnixMilli()) // its turn goes on
+		}
+		c.StopReason, c.WorkedMS = sum.State.Reason, t.Total()
 	}
 	return c
 }
@@ -158,7 +163,7 @@ func (a *app) writeChildren(page subagent.RowPage, f childrenFlags) error {
 		enc := json.NewEncoder(w)
 		enc.SetEscapeHTML(false)
 		for i := range page.Rows {
-			if err := enc.Encode(newChildJSON(&page.Rows[i])); err != nil {
+			if err := enc.Encode(newChildJSON(&page.Rows[i], a.now())); err != nil {
 				return err
 			}
 		}
@@ -180,7 +185,7 @@ func (a *app) writeChildren(page subagent.RowPage, f childrenFlags) error {
 	lines := branches(levels)
 	told := map[session.ID]bool{}
 	for i := range page.Rows {
-		c := newChildJSON(&page.Rows[i])
+		c := newChildJSON(&page.Rows[i], a.now())
 		name, below, tokens := c.name(), "", ""
 		if told[c.ID] = true; c.Depth > 1 && !told[c.Parent] {
 			name += " (of " + string(c.Parent) + ")" // which has no line, or not on this page

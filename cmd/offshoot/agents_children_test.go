@@ -162,8 +162,20 @@ func TestChildrenAtWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := h.must("agents", "children", rootID); !strings.Contains(got, "running") {
+	if got := h.must("agents", "children", rootID); !strings.Contains(got, "running") || !strings.Contains(got, " 2.0s ") {
 		t.Errorf("held:\n%s", got)
+	}
+	start, err := s.Append(draft(&session.TurnStart{Turn: 2}))
+	if err == nil {
+		err = s.Flush(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, _ := s.Event(start)
+	h.now = time.UnixMilli(e.Time).Add(7 * time.Minute)
+	if got := h.must("agents", "children", rootID); !strings.Contains(got, " 7m02s ") {
+		t.Errorf("its turn began seven minutes ago:\n%s", got)
 	}
 	if err := a.reg.Abandon(t.Context(), s); err != nil {
 		t.Fatal(err)

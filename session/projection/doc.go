@@ -5,7 +5,10 @@
 // makes the cells that a live session moves with every append and that travel as
 // checkpoints in the batches it stores (Registry.NewCells goes into
 // session.Config), and it reads values back: from a stored checkpoint where one
-// can be trusted, from the log otherwise (Registry.Read, Registry.ReadAll).
+// can be trusted, from the log otherwise (Registry.Read, Registry.ReadAll). What
+// the built-in units tell of one session together is a Summary: of a live one
+// (Registry.Live), of a record (SummaryOf), or of a log that is read for it
+// (Registry.Inspect).
 //
 // Units see a session's own events only, never those it inherited: an ancestor's
 // identity, title or cost is not the child's (amendment P22).
