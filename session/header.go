@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -73,14 +74,53 @@ func ParseHeader(data []byte) (Header, error) {
 // HeaderParser reads the headers of a listing: a text that one has in common with the
 // one before is one string. The zero value is ready to use. It is not safe for
 // concurrent use.
-type HeaderParser struct{ last Header }
+type HeaderParser struct {
+	last Header
+	rest []byte // what followed on the creation time in the text of last, or nil
+}
 
 // Parse is ParseHeader.
-func (p *HeaderParser) Parse(data []byte) (h Header, err error) {
-	if h, err = p.parse(data); err == nil {
-		p.last = h
+func (p *HeaderParser) Parse(data []byte) (Header, error) {
+	id, at, rest, usual := cutHeader(data)
+	if usual && p.rest != nil && bytes.Equal(rest, p.rest) {
+		// Siblings differ in these two alone, and the rest was looked at once.
+		h := p.last
+		h.ID, h.CreatedAt = ID(id), at
+		return h, nil
 	}
-	return h, err
+	h, err := p.parse(data)
+	if err != nil {
+		return h, err
+	}
+	p.last, p.rest = h, nil
+	if usual {
+		p.rest = bytes.Clone(rest)
+	}
+	return h, nil
+}
+
+// cutHeader takes a header apart that begins as AppendJSON writes it and whose id is
+// plain ASCII. What the rest is worth is not its business.
+func cutHeader(data []byte) (id []byte, at int64, rest []byte, ok bool) {
+	const open, middle = `{"version":0,"id":"`, `","createdAt":`
+	data, ok = bytes.CutPrefix(data, []byte(open))
+	n := bytes.IndexByte(data, '"')
+	if !ok || n <= 0 || !jsonx.Plain(data[:n]) {
+		return nil, 0, nil, false
+	}
+	id = data[:n]
+	if rest, ok = bytes.CutPrefix(data[n:], []byte(middle)); !ok {
+		return nil, 0, nil, false
+	}
+	n = 0
+	for n < len(rest) && n < 16 && '0' <= rest[n] && rest[n] <= '9' {
+		at = at*10 + int64(rest[n]-'0')
+		n++
+	}
+	if n == 0 || n > 1 && rest[0] == '0' || at > jsonx.MaxSafe || n == len(rest) || rest[n] != ',' && rest[n] != '}' {
+		return nil, 0, nil, false
+	}
+	return id, at, rest[n:], true
 }
 
 // shared reads a string that the header before may have had too.

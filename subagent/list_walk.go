@@ -113,7 +113,7 @@ func (w *walk) children(parent session.ID, after place, limit int) (found []*can
 }
 
 // storedChildren returns those children that are not live, more than limit if there
-// are and that is not 0, and, of every row that it came by, a stored child or "".
+// are and that is not 0, and, of the rows of live ones, a stored child or "".
 func (w *walk) storedChildren(parent session.ID, after place, limit int) (listed map[session.ID]session.ID, found []candidate, err error) {
 	if w.store == nil {
 		return nil, nil, nil
@@ -126,11 +126,15 @@ func (w *walk) storedChildren(parent session.ID, after place, limit int) (listed
 	if after != (place{}) {
 		p.After = session.Position(after.at, after.id)
 	}
-	err = w.records(session.Filter{Parent: parent, Origin: session.OriginSubagent}, p, func(rec *session.Record) bool {
-		id := rec.Header.ID
-		listed[id] = rec.Child
-		if w.live[id] == nil && id != parent {
-			found = append(found, storedCandidate(rec))
+	err = w.records(session.Filter{Parent: parent, Origin: session.OriginSubagent}, p, func(recs []session.Record) bool {
+		found = slices.Grow(found, len(recs))
+		for i := range recs {
+			switch id := recs[i].Header.ID; {
+			case w.live[id] != nil:
+				listed[id] = recs[i].Child
+			case id != parent:
+				found = append(found, storedCandidate(&recs[i]))
+			}
 		}
 		return limit == 0 || len(found) <= limit
 	})
@@ -140,8 +144,8 @@ func (w *walk) storedChildren(parent session.ID, after place, limit int) (listed
 	return listed, found, nil
 }
 
-// tellChildren decides who has children. listed names a stored child of each session
-// that is a key of it.
+// tellChildren decides who has children. listed names a stored child of each live
+// session whose row was seen, or "".
 func (w *walk) tellChildren(found []*candidate, listed map[session.ID]session.ID) error {
 	var ask []session.ID
 	for _, c := range found {
@@ -152,6 +156,9 @@ func (w *walk) tellChildren(found []*candidate, listed map[session.ID]session.ID
 			}
 		}
 		child, told := listed[c.id]
+		if c.rec != nil {
+			child, told = c.rec.Child, true
+		}
 		switch {
 		case c.hasChildren || w.store == nil || told && child == "":
 		case told && w.live[child] == nil:
@@ -180,8 +187,10 @@ func (w *walk) tellChildren(found []*candidate, listed map[session.ID]session.ID
 // childrenOf yields the stored children of several sessions.
 func (w *walk) childrenOf(parents []session.ID, origin string, yield func(*session.Record)) error {
 	for some := range slices.Chunk(parents, parentsAtOnce) {
-		err := w.records(session.Filter{Parents: some, Origin: origin}, session.Page{Limit: storedPage}, func(rec *session.Record) bool {
-			yield(rec)
+		err := w.records(session.Filter{Parents: some, Origin: origin}, session.Page{Limit: storedPage}, func(recs []session.Record) bool {
+			for i := range recs {
+				yield(&recs[i])
+			}
 			return true
 		})
 		if err != nil {
@@ -191,8 +200,8 @@ func (w *walk) childrenOf(parents []session.ID, origin string, yield func(*sessi
 	return nil
 }
 
-// records yields what a filter selects, page by page, until it is told to stop.
-func (w *walk) records(f session.Filter, p session.Page, yield func(*session.Record) bool) error {
+// records yields the pages of what a filter selects, until it is told to stop.
+func (w *walk) records(f session.Filter, p session.Page, yield func([]session.Record) bool) error {
 	for {
 		if w.ctx.Err() != nil {
 			return context.Cause(w.ctx)
@@ -205,12 +214,7 @@ func (w *walk) records(f session.Filter, p session.Page, yield func(*session.Rec
 		if err != nil {
 			return err
 		}
-		for i := range l.Records {
-			if !yield(&l.Records[i]) {
-				return nil
-			}
-		}
-		if p.After = l.Next; p.After == "" {
+		if p.After = l.Next; !yield(l.Records) || p.After == "" {
 			return nil
 		}
 	}

@@ -291,6 +291,17 @@ func intern(key []byte) string {
 	return string(key)
 }
 
+// Plain reports whether data stands for itself between the quotes of a JSON string:
+// printable ASCII without quotes and escapes.
+func Plain(data []byte) bool {
+	for _, c := range data {
+		if c < 0x20 || c >= 0x7f || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
 // plain reports whether none of the eight bytes in w ends a string, escapes, is a
 // control character or belongs to a rune of several bytes.
 func plain(w uint64) bool {

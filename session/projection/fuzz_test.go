@@ -3,6 +3,8 @@ package projection_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/session/projection"
 )
@@ -63,6 +65,32 @@ func FuzzCell(f *testing.F) {
 		moved := u.Append(nil, v)
 		if _, err := u.Parse(h, moved); err != nil && string(moved) != "null" {
 			t.Fatalf("%s: %s, moved on, is written as %s: %v", u.Key, data, moved, err)
+		}
+	})
+}
+
+// FuzzIdentityText: the short way to read an identity takes nothing that the long one
+// does not, and reads the same; a blank in front leads the long way.
+func FuzzIdentityText(f *testing.F) {
+	for _, seed := range []string{
+		`{"mode":"one-shot","provider":"spawn","label":"l","seq":3}`, `{"mode":"continuable","provider":"p","seq":0}`,
+		`{"mode":"odd","provider":"","label":"","seq":12}`, `{"mode":"","provider":"p","seq":1}`, `{"mode":"one-shot","provider":"p","seq":01}`,
+		`{"mode":"one-shot","provider":"p","seq":1}}`, `{"mode":"one-shot","provider":"p","label":"a\\"b","seq":1}`, `{"mode":"one-shot","provider":"p","seq":1,"seq":2}`,
+		`{"mode":"one-shot","provider":"p","label":"ü","seq":1}`, `{"mode":"one-shot","provider":"p","seq":-1}`, `{"mode":"one-shot"}`,
+	} {
+		f.Add(int64(0), []byte(seed))
+		f.Add(int64(2), []byte(seed))
+	}
+	u := projection.IdentityUnit()
+	f.Fuzz(func(t *testing.T, seedLength int64, data []byte) {
+		h := &session.Header{ID: "s", SeedLength: seedLength}
+		got, err := u.Parse(h, data)
+		want, wantErr := u.Parse(h, append([]byte(" "), data...))
+		if (err == nil) != (wantErr == nil) {
+			t.Fatalf("%s: %v one way, %v the other", data, err, wantErr)
+		}
+		if diff := cmp.Diff(want, got); err == nil && diff != "" {
+			t.Fatalf("%s (-long +short):\n%s", data, diff)
 		}
 	})
 }

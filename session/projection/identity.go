@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/offshoot-dev/offshoot/internal/jsonx"
@@ -56,6 +57,10 @@ func IdentityUnit() Unit {
 
 func parseIdentity(h *session.Header, data []byte) (*Identity, error) {
 	id := &Identity{Seq: -1}
+	if id.readPlain(data) && id.Mode != "" && id.Seq >= h.SeedLength {
+		return id, nil
+	}
+	*id = Identity{Seq: -1}
 	err := jsonx.ReadObject(data, func(key string, raw []byte) error {
 		switch key {
 		case "mode":
@@ -79,6 +84,53 @@ func parseIdentity(h *session.Header, data []byte) (*Identity, error) {
 		err = fmt.Errorf("identity stands at seq %d, which is inherited", id.Seq)
 	}
 	return id, err
+}
+
+// readPlain reads what the unit's Append wrote of texts without escapes, which is what
+// a listing reads tens of thousands of. It takes nothing that ReadObject would not.
+func (id *Identity) readPlain(data []byte) bool {
+	mode, rest, ok := plainField(data, `{"mode":"`)
+	if !ok {
+		return false
+	}
+	provider, rest, ok := plainField(rest, `,"provider":"`)
+	if !ok {
+		return false
+	}
+	if label, after, has := plainField(rest, `,"label":"`); has {
+		text := string(label)
+		id.Label, rest = &text, after
+	}
+	rest, ok = bytes.CutPrefix(rest, []byte(`,"seq":`))
+	number, end := bytes.CutSuffix(rest, []byte("}"))
+	if !ok || !end {
+		return false
+	}
+	seq, err := jsonx.Natural(number)
+	if err != nil {
+		return false
+	}
+	id.Seq = seq
+	switch string(mode) {
+	case session.ModeOneShot:
+		id.Mode = session.ModeOneShot
+	case session.ModeContinuable:
+		id.Mode = session.ModeContinuable
+	default:
+		id.Mode = string(mode)
+	}
+	id.Provider = string(provider)
+	return true
+}
+
+// plainField reads the text behind a prefix up to its closing quote.
+func plainField(data []byte, prefix string) (text, rest []byte, ok bool) {
+	data, ok = bytes.CutPrefix(data, []byte(prefix))
+	n := bytes.IndexByte(data, '"')
+	if !ok || n < 0 || !jsonx.Plain(data[:n]) {
+		return nil, nil, false
+	}
+	return data[:n], data[n+1:], true
 }
 
 // IdentityOf returns the identity that a record's checkpoint holds. false means
