@@ -92,6 +92,9 @@ func NewRegistry(ctx context.Context, cfg Config) (*Registry, error) {
 	if cfg.MaxSpillBytes < 0 || cfg.MaxSpillBytes > tool.MaxSpill {
 		return nil, fmt.Errorf("agent registry: MaxSpillBytes is %d; it must be from 1 to %d", cfg.MaxSpillBytes, tool.MaxSpill)
 	}
+	if cfg.MaxSpilledBytes < 0 {
+		return nil, fmt.Errorf("agent registry: MaxSpilledBytes must not be negative, and is %d", cfg.MaxSpilledBytes)
+	}
 	if cfg.MaxParallelTools == 0 {
 		cfg.MaxParallelTools = DefaultParallelTools
 	}

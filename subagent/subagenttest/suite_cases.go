@@ -35,6 +35,7 @@ func cases() []testCase {
 		{"DSP-07 Close settles an unsettled run as aborted", closeUnsettled},
 		{"CAN-01 cancelled before Start", cancelledBefore},
 		{"CAN-02 P04 cancelled at every step of Start", cancelledDuring},
+		{"REQ-08 EVT-07 a start that fails leaves nothing", startFails},
 		{"CAN-03 cancelled after publication", cancelledAfter},
 		{"RUN-16 DSP-02 cancelled after completion", cancelledTooLate},
 		{"REG-19 children are independent", independent},
@@ -284,6 +285,30 @@ func cancelledDuring(r *rig) {
 		r.Error("no start was rejected: the provider never looks at its ctx")
 	}
 	r.Logf("%d looks at the ctx: %d starts rejected, %d runs aborted", total-1, rejected, aborted)
+}
+
+// startFails has the child's session refused when it is announced, which is the last
+// thing that can fail in a start of this process. What a remote provider can fail at
+// is its own.
+func startFails(r *rig) {
+	if !r.Local {
+		return
+	}
+	refusal := errors.New("the suite refused the child")
+	remove := r.Sessions.AddHooks(session.Hooks{Created: func(*session.Session) error { return refusal }})
+	live := len(r.Agents.List())
+	r.Script("hello", Child{Text: "hi"})
+	if _, err := r.Service.Start(r.Context(), r.name, Request(r.parent, "hello")); !errors.Is(err, refusal) {
+		r.Errorf("Start = %v, want the refusal", err)
+	}
+	r.idle()
+	if n := len(r.Agents.List()); n != live || len(r.Lifecycle.Edges()) != 0 {
+		r.Errorf("%d agents live, %d before; edges = %+v, want none", n, live, r.Lifecycle.Edges())
+	}
+	remove()
+	run := r.Start(r.T, r.Context(), r.name, Request(r.parent, "hello"))
+	r.want(r.result(run), subagent.StopCompleted, "hi")
+	r.close(run)
 }
 
 func cancelledAfter(r *rig) {
