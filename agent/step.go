@@ -60,18 +60,20 @@ func (t *turn) call() (message.Message, llm.FinishKind, error) {
 	a := t.agent
 	retries, extra := 0, 0
 	lastProvider, lastKey := "", ""
-	var place llm.Place
+	var turn llm.Turn
 	for {
 		prepared, req, err := t.request()
 		if err != nil {
 			return message.Message{}, "", err
 		}
-		var early time.Duration
-		if early, place = prepared.Pace.Enter(place); early > 0 {
-			if err := t.pause(early); err != nil {
+		if !turn.Of(prepared.Pace) {
+			waited := false
+			if turn, waited, err = prepared.Pace.Enter(t.ctx()); err != nil {
 				return message.Message{}, "", err
 			}
-			continue // the owner may have changed, and the line may have moved
+			if waited {
+				continue // meanwhile the log may have changed, and whose it is
+			}
 		}
 		if prepared.Config.Provider != lastProvider || prepared.Retry.Key != lastKey {
 			// A route switch starts counting anew (core M18).
@@ -79,7 +81,7 @@ func (t *turn) call() (message.Message, llm.FinishKind, error) {
 		}
 		msg, fin, err := t.attempt(prepared, req)
 		if err == nil {
-			prepared.Pace.Answered(place)
+			prepared.Pace.Answered(turn)
 			return msg, fin.Kind, nil
 		}
 		if cause := context.Cause(t.ctx()); cause != nil {
@@ -91,10 +93,9 @@ func (t *turn) call() (message.Message, llm.FinishKind, error) {
 		}
 		delay, again := prepared.Retry.Next(retries, le.Failure, a.reg.cfg.Random)
 		if llm.Crowded(le.Failure) {
-			delay, place = prepared.Pace.Refused(place, delay)
-		} else {
-			place = llm.Place{}
+			prepared.Pace.Refused(turn, delay)
 		}
+		turn = llm.Turn{}
 		if again {
 			retries++
 			if err := t.wait(prepared, retries, delay, le.Failure); err != nil {

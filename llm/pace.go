@@ -1,7 +1,9 @@
 package llm
 
 import (
+	"context"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,90 +23,137 @@ const (
 // children which met one 429 do not come back together and meet the next (core
 // M16, M17).
 //
-// While nobody was refused it costs one lock and delays nothing. A refusal makes
-// everybody wait as long as the vendor asked for, and then go one by one: the
-// distance begins at 100 ms, doubles with each refusal of a call that left after the
-// last one, up to 1 s, and halves with each answer to such a call, until below 25 ms
-// it is gone. Who waited at a refusal lines up anew: places given out before it do
-// not count.
+// While nobody was refused it costs one lock and delays nothing. After a refusal
+// nobody calls before the delay is over with which the refused call is made again,
+// and then all go one by one, in the order in which they came: the distance begins
+// at 100 ms, doubles with each refusal of a call that left after the last one, up to
+// 1 s, and shrinks by an eighth with each answer to such a call, until below 25 ms it
+// is gone: fast enough for a vendor that has recovered, and too slow for those who
+// wait to be let go together.
 //
-// Its zero value is ready. It is safe for concurrent use and starts no goroutine:
-// whoever calls waits by itself. It must not be copied.
+// Its zero value is ready. It is safe for concurrent use and starts no goroutine. It
+// must not be copied.
 type Pace struct {
 	mu    sync.Mutex // all below
 	epoch uint64     // counts the refusals that changed something
 	gap   time.Duration
-	until time.Time // what the vendor asked for: nobody goes earlier
-	next  time.Time // the first place that is free
+	until time.Time // nobody goes earlier
+	last  time.Time // when the last one went while there was a line or a distance
+	line  []*seat   // who waits, in order
 }
 
-// Place is a caller's place in the line of a Pace, good for one call. The zero
-// value is none.
-type Place struct {
+// seat is a caller's place in the line.
+type seat struct{ first chan struct{} } // closed when nobody is in front
+
+// Turn is the leave to make one call. The zero value is none.
+type Turn struct {
 	of    *Pace
 	epoch uint64
 }
 
-// Enter returns how long a caller with that place has to wait before it calls, and
-// the place it has from then on. A caller that has waited enters again with what
-// it got: nothing is left to wait for, unless a refusal moved the line meanwhile.
-func (p *Pace) Enter(place Place) (time.Duration, Place) {
+// Of reports whether the turn is one of p.
+func (t Turn) Of(p *Pace) bool { return t.of == p }
+
+// Enter waits until the caller may call. waited says whether that took time. The
+// error is the cause of ctx's end; then the caller has left the line.
+func (p *Pace) Enter(ctx context.Context) (_ Turn, waited bool, err error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	here := Place{of: p, epoch: p.epoch}
-	if place == here || p.gap == 0 && p.until.IsZero() {
-		return 0, here
+	if len(p.line) == 0 && p.waitLocked() <= 0 {
+		defer p.mu.Unlock()
+		return p.goLocked(), false, nil
 	}
-	now := time.Now()
-	if p.gap == 0 && !now.Before(p.until) {
-		p.until = time.Time{}
-		return 0, here
+	s := &seat{first: make(chan struct{})}
+	if p.line = append(p.line, s); len(p.line) == 1 {
+		close(s.first)
 	}
-	return p.take(now, 0), here
+	p.mu.Unlock()
+	select {
+	case <-s.first:
+	case <-ctx.Done():
+		p.leave(s)
+		return Turn{}, true, context.Cause(ctx)
+	}
+	for {
+		p.mu.Lock()
+		wait := p.waitLocked()
+		if wait <= 0 {
+			defer p.mu.Unlock()
+			p.leaveLocked(s)
+			return p.goLocked(), true, nil
+		}
+		p.mu.Unlock()
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C: // what it waited for may have moved
+		case <-ctx.Done():
+			timer.Stop()
+			p.leave(s)
+			return Turn{}, true, context.Cause(ctx)
+		}
+	}
 }
 
-// Refused tells that the vendor refused the call which was made at place for there
-// being too many, and that it is to be made again after delay at the earliest. It
-// returns how long to wait, at least delay, and the new place.
-func (p *Pace) Refused(place Place, delay time.Duration) (time.Duration, Place) {
+// waitLocked returns how long the next one has to wait.
+func (p *Pace) waitLocked() time.Duration {
+	if p.gap == 0 && p.until.IsZero() {
+		return 0
+	}
+	at := p.until
+	if next := p.last.Add(p.gap); p.gap > 0 && next.After(at) {
+		at = next
+	}
+	return time.Until(at)
+}
+
+func (p *Pace) goLocked() Turn {
+	if p.gap > 0 || !p.until.IsZero() {
+		p.last, p.until = time.Now(), time.Time{}
+	}
+	return Turn{of: p, epoch: p.epoch}
+}
+
+func (p *Pace) leave(s *seat) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now()
-	if place == (Place{of: p, epoch: p.epoch}) {
+	p.leaveLocked(s)
+}
+
+func (p *Pace) leaveLocked(s *seat) {
+	i := slices.Index(p.line, s)
+	p.line = slices.Delete(p.line, i, i+1)
+	if i == 0 && len(p.line) > 0 {
+		close(p.line[0].first)
+	}
+}
+
+// Refused tells that the vendor refused the call which was made in that turn for
+// there being too many, and that it is made again after delay: nobody calls before
+// that. A call that is not made again has a delay of 0, and tells only that there
+// are too many.
+func (p *Pace) Refused(t Turn, delay time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t == (Turn{of: p, epoch: p.epoch}) {
 		// Calls that left before somebody else's refusal tell nothing new.
 		p.epoch++
 		p.gap = min(max(2*p.gap, paceFirst), paceMost)
-		p.next = now
 	}
-	if t := now.Add(delay); t.After(p.until) {
-		p.until = t
+	if at := time.Now().Add(delay); delay > 0 && at.After(p.until) {
+		p.until = at
 	}
-	return p.take(now, delay), Place{of: p, epoch: p.epoch}
 }
 
-// Answered tells that the call which was made at place was answered. One that left
-// before the last refusal says nothing about the time after it.
-func (p *Pace) Answered(place Place) {
+// Answered tells that the call which was made in that turn was answered. One that
+// left before the last refusal says nothing about the time after it.
+func (p *Pace) Answered(t Turn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if place != (Place{of: p, epoch: p.epoch}) {
+	if t != (Turn{of: p, epoch: p.epoch}) {
 		return
 	}
-	if p.gap /= 2; p.gap < paceLeast {
+	if p.gap -= p.gap / 8; p.gap < paceLeast {
 		p.gap = 0
 	}
-}
-
-// take gives out the next place that is at least delay away.
-func (p *Pace) take(now time.Time, delay time.Duration) time.Duration {
-	at := now.Add(delay)
-	for _, t := range [...]time.Time{p.until, p.next} {
-		if t.After(at) {
-			at = t
-		}
-	}
-	p.next = at.Add(p.gap)
-	return at.Sub(now)
 }
 
 // Crowded reports whether a failure says that the vendor has too many calls: a rate

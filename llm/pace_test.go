@@ -1,6 +1,8 @@
 package llm_test
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,98 +12,164 @@ import (
 	"github.com/offshoot-dev/offshoot/message"
 )
 
-// Twenty calls that left together and were refused together return one by one, not
-// before the vendor's delay, and count as one refusal (M16, M17).
+// enter takes a turn and returns how long that took.
+func enter(t *testing.T, p *llm.Pace) (llm.Turn, time.Duration) {
+	t.Helper()
+	start := time.Now()
+	turn, waited, err := p.Enter(t.Context())
+	took := time.Since(start)
+	if err != nil || waited != (took > 0) || !turn.Of(p) {
+		t.Errorf("Enter: waited %v for %v, %v", waited, took, err)
+	}
+	return turn, took
+}
+
+// Calls that left together and were refused together are one refusal: nobody goes
+// before the delay is over, then they go one by one, a newcomer behind those who
+// wait (M16, M17).
 func TestPaceSpreadsThoseRefusedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p llm.Pace
-		var places [20]llm.Place
-		for i := range places {
-			var wait time.Duration
-			if wait, places[i] = p.Enter(llm.Place{}); wait != 0 {
-				t.Fatalf("call %d waits %v although nobody was refused", i, wait)
+		turns := make([]llm.Turn, 20)
+		for i := range turns {
+			var took time.Duration
+			if turns[i], took = enter(t, &p); took != 0 {
+				t.Fatalf("call %d waits %v although nobody was refused", i, took)
 			}
 		}
-		for i := range places {
-			var wait time.Duration
-			wait, places[i] = p.Refused(places[i], time.Second)
-			if want := time.Second + time.Duration(i)*100*time.Millisecond; wait != want {
-				t.Errorf("call %d waits %v, want %v", i, wait, want)
-			}
+		for _, turn := range turns {
+			p.Refused(turn, time.Second)
 		}
-		if wait, _ := p.Enter(llm.Place{}); wait != 3*time.Second {
-			t.Errorf("a newcomer waits %v, want 3s: behind all that wait already", wait)
+		start := time.Now()
+		var all sync.WaitGroup
+		for i := range len(turns) + 1 {
+			all.Go(func() {
+				enter(t, &p)
+				if at, want := time.Since(start), time.Second+time.Duration(i)*100*time.Millisecond; at != want {
+					t.Errorf("call %d goes at %v, want %v", i, at, want)
+				}
+			})
+			synctest.Wait() // in the line
 		}
-		time.Sleep(time.Second)
-		if wait, _ := p.Enter(places[0]); wait != 0 {
-			t.Errorf("the first waits %v more after its turn came", wait)
-		}
+		all.Wait()
 	})
 }
 
-// A refusal of a paced call doubles the distance and moves whoever waits; answers
-// take it back until nothing is left of it.
+// A refusal of a call that left after the last one doubles the distance and holds up
+// whoever waits; answers to such calls take it back until nothing is left of it.
 func TestPaceAdapts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p llm.Pace
-		_, a := p.Enter(llm.Place{})
-		_, b := p.Enter(llm.Place{})
-		_, a = p.Refused(a, time.Second)
-		_, b = p.Refused(b, time.Second)
-		time.Sleep(time.Second)
-		if wait, _ := p.Enter(a); wait != 0 {
-			t.Fatalf("the first waits %v more", wait)
+		first, _ := enter(t, &p)
+		late, _ := enter(t, &p)
+		p.Refused(first, time.Second)
+		second, took := enter(t, &p)
+		if took != time.Second {
+			t.Errorf("the retry waits %v, want 1s", took)
 		}
-		if wait, _ := p.Refused(a, 5*time.Second); wait != 5*time.Second {
-			t.Errorf("refused again it waits %v, want 5s", wait)
+		var others sync.WaitGroup
+		others.Go(func() {
+			if _, took := enter(t, &p); took != 5*time.Second {
+				t.Errorf("who waited at the refusal waits %v, want 5s", took)
+			}
+		})
+		synctest.Wait()
+		p.Refused(second, 5*time.Second)
+		p.Refused(late, time.Second) // tells nothing new of the distance, and shortens nothing
+		others.Go(func() {
+			if _, took := enter(t, &p); took != 5*time.Second+200*time.Millisecond {
+				t.Errorf("the one behind waits %v, want 5.2s", took)
+			}
+		})
+		others.Wait()
+	})
+}
+
+// An answer takes an eighth of the distance, and one to a call that left before the last refusal
+// takes nothing back: neither the distance nor the vendor's delay.
+func TestPaceAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p llm.Pace
+		early, _ := enter(t, &p)
+		refused, _ := enter(t, &p)
+		p.Refused(refused, 30*time.Second)
+		for range 4 {
+			p.Answered(early)
 		}
-		time.Sleep(100 * time.Millisecond)
-		wait, b := p.Enter(b)
-		if wait != 5*time.Second+100*time.Millisecond {
-			t.Errorf("who waited meanwhile waits %v, want 5.1s: 200ms behind the first", wait)
+		turn, took := enter(t, &p)
+		if took != 30*time.Second {
+			t.Errorf("a newcomer waits %v, and the vendor asked for 30s", took)
+		}
+		for want := 100 * time.Millisecond; want >= 25*time.Millisecond; want -= want / 8 {
+			if turn, took = enter(t, &p); took != want {
+				t.Errorf("a call waits %v, want %v", took, want)
+			}
+			p.Answered(turn)
 		}
 		for range 3 {
-			p.Answered(b) // 200, 100, 50, 25 ms
-		}
-		time.Sleep(time.Minute)
-		_, _ = p.Enter(llm.Place{})
-		if wait, _ := p.Enter(llm.Place{}); wait != 25*time.Millisecond {
-			t.Errorf("after three answers the distance is %v, want 25ms", wait)
-		}
-		p.Answered(b)
-		for range 3 {
-			if wait, _ := p.Enter(llm.Place{}); wait != 0 {
-				t.Errorf("after four answers a call still waits %v", wait)
+			if _, took := enter(t, &p); took != 0 {
+				t.Errorf("a call still waits %v", took)
 			}
 		}
 	})
 }
 
-// A refusal makes the line anew: what was given out before it holds nobody up. Forty
-// callers of a vendor that takes one call in 200 ms are all served soon.
+// Who gives up leaves the line to those behind, and a call that is not made again
+// takes no place in it.
 func TestPaceLeavesNoGhosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p llm.Pace
+		turn, _ := enter(t, &p)
+		for range 5 {
+			p.Refused(turn, 0)
+			turn, _ = enter(t, &p)
+		}
+		gone, cancel := context.WithCancelCause(t.Context())
+		var all sync.WaitGroup
+		for range 40 {
+			all.Go(func() {
+				if _, waited, err := p.Enter(gone); !waited || !errors.Is(err, errGone) {
+					t.Errorf("waited %v, %v", waited, err)
+				}
+			})
+		}
+		synctest.Wait()
+		all.Go(func() {
+			// The distance is bounded, and nobody else is left.
+			if _, took := enter(t, &p); took != time.Second {
+				t.Errorf("the last in the line waits %v, want 1s", took)
+			}
+		})
+		synctest.Wait()
+		cancel(errGone)
+		all.Wait()
+		for range 40 {
+			p.Refused(turn, 0)
+		}
+		if _, took := enter(t, &p); took != time.Second {
+			t.Errorf("behind refusals for good a call waits %v, want 1s", took)
+		}
+	})
+}
+
+var errGone = errors.New("the caller is gone")
+
+// Forty callers of a vendor that takes one call in 200 ms are all served soon.
+func TestPaceServesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers, every, after = 40, 200 * time.Millisecond, 500 * time.Millisecond
 		var p llm.Pace
 		var mu sync.Mutex // guards free
 		var free time.Time
 		start := time.Now()
-		var all sync.WaitGroup
-		var together sync.WaitGroup
+		var all, together sync.WaitGroup
 		together.Add(callers)
 		for range callers {
 			all.Go(func() {
-				_, place := p.Enter(llm.Place{})
+				turn, _ := enter(t, &p)
 				together.Done()
 				together.Wait()
 				for {
-					for {
-						var wait time.Duration
-						if wait, place = p.Enter(place); wait == 0 {
-							break
-						}
-						time.Sleep(wait)
-					}
 					mu.Lock()
 					now := time.Now()
 					served := !now.Before(free)
@@ -110,12 +178,12 @@ func TestPaceLeavesNoGhosts(t *testing.T) {
 					}
 					mu.Unlock()
 					if served {
-						p.Answered(place)
+						p.Answered(turn)
 						return
 					}
-					var wait time.Duration
-					wait, place = p.Refused(place, after)
-					time.Sleep(wait)
+					p.Refused(turn, after)
+					time.Sleep(after)
+					turn, _ = enter(t, &p)
 				}
 			})
 		}
@@ -126,41 +194,13 @@ func TestPaceLeavesNoGhosts(t *testing.T) {
 	})
 }
 
-// An answer to a call that left before the refusal takes nothing back.
-func TestPaceIgnoresLateAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var p llm.Pace
-		_, early := p.Enter(llm.Place{})
-		_, refused := p.Enter(llm.Place{})
-		_, _ = p.Refused(refused, 30*time.Second)
-		for range 4 {
-			p.Answered(early)
-		}
-		if wait, _ := p.Enter(llm.Place{}); wait < 30*time.Second {
-			t.Errorf("a newcomer waits %v, and the vendor asked for 30s", wait)
-		}
-	})
-}
-
-// The distance is bounded, and a place in one line is none in another.
-func TestPaceBounds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var p, q llm.Pace
-		_, place := p.Enter(llm.Place{})
-		for range 40 {
-			_, place = p.Refused(place, 0)
-		}
-		time.Sleep(time.Hour)
-		_, _ = p.Enter(llm.Place{})
-		if wait, _ := p.Enter(llm.Place{}); wait != time.Second {
-			t.Errorf("the distance grew to %v, want 1s", wait)
-		}
-		_, there := q.Enter(llm.Place{})
-		_, _ = q.Refused(there, time.Second)
-		if wait, _ := q.Enter(place); wait != time.Second+100*time.Millisecond {
-			t.Errorf("a place of another route waits %v, want 1.1s", wait)
-		}
-	})
+// A turn of one route is none of another.
+func TestPaceTurns(t *testing.T) {
+	var p, q llm.Pace
+	turn, _, err := p.Enter(t.Context())
+	if err != nil || turn.Of(&q) || (llm.Turn{}).Of(&p) {
+		t.Errorf("%v of the other: %v", err, turn.Of(&q))
+	}
 }
 
 func TestCrowded(t *testing.T) {
