@@ -79,6 +79,9 @@ func (s *set) inspect(ctx context.Context, store session.Store, id session.ID, d
 	if next < rec.Head {
 		return Inspection{Err: &session.CorruptError{ID: id, Seq: next, Err: fmt.Errorf("the log ends before its %d events", rec.Head)}}
 	}
+	for i := range f.values {
+		f.values[i] = s.units[i].detach(&rec.Header, f.values[i])
+	}
 	in.Summary = f.summary()
 	return in
 }

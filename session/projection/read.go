@@ -179,6 +179,7 @@ func (u *Unit) read(ctx context.Context, store session.Store, rec *session.Recor
 	if s.AsOf < rec.Head-1 {
 		return Snapshot{}, &session.CorruptError{ID: id, Seq: s.AsOf + 1, Err: fmt.Errorf("the log ends before its %d events", rec.Head)}
 	}
+	s.Value = u.detach(&rec.Header, s.Value)
 	return s, nil
 }
 

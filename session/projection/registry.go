@@ -181,6 +181,31 @@ func (u *Unit) step(v Value, e *session.Event, p session.Payload) (next Value, e
 	return u.Apply(v, e, p), nil
 }
 
+// detach returns the value without the memory of the log that it was folded over: a
+// string of an event that was read back is a part of a whole batch, and a listing
+// keeps its values and not the logs. A value that the unit cannot read back stays.
+func (u *Unit) detach(h *session.Header, v Value) Value {
+	text, err := u.encode(v)
+	if err != nil || string(text) == "null" {
+		return v
+	}
+	own, err := u.parse(h, text)
+	if err != nil {
+		return v
+	}
+	return own
+}
+
+// encode is Append with panics contained.
+func (u *Unit) encode(v Value) (text []byte, err error) {
+	defer func() {
+		if x := recover(); x != nil {
+			text, err = nil, fmt.Errorf("projection unit %q panicked: %v", u.Key, x)
+		}
+	}()
+	return u.Append(nil, v), nil
+}
+
 // parse is Parse with panics contained.
 func (u *Unit) parse(h *session.Header, data []byte) (v Value, err error) {
 	defer func() {
