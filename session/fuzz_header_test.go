@@ -43,6 +43,8 @@ func FuzzHeaderParser(f *testing.F) {
 		{`{"version":0,"id":"a","createdAt":1,"cwd":"C:\\x"}`, `{"version":0,"id":"b","createdAt":1,"cwd":"C:\\x"}`},
 		{`{"version":0,"id":"a","createdAt":1}`, `{"version":0,"id":"b","createdAt":1,"id":"c"}`},
 		{`{"version":0,"id":"a","createdAt":1,"id":"c"}`, `{"version":0,"id":"b","createdAt":1,"id":"c"}`},
+		{`{"version":0,"id":"a","createdAt":1,"parentSession":"12"}`, `{"version":0,"id":"b","createdAt":1,"parentSession":[12]}`},
+		{`{"version":0,"id":"a","createdAt":1,"cwd":"/\\u0041"}`, `{"version":0,"id":"b","createdAt":1,"cwd":"/\\u0041","origin":"subagent"}`},
 		{`{"version":1,"id":"a","createdAt":1}`, `{"version":0,"id":"b","createdAt":1}`},
 	} {
 		f.Add([]byte(pair[0]), []byte(pair[1]))

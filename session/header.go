@@ -125,8 +125,8 @@ func cutHeader(data []byte) (id []byte, at int64, rest []byte, ok bool) {
 
 // shared reads a string that the header before may have had too.
 func shared(raw []byte, before string) (string, error) {
-	if n := len(raw) - 2; n == len(before) && n >= 0 && string(raw[1:n+1]) == before && strings.IndexByte(before, '\\') < 0 {
-		return before, nil // raw is known to be a JSON value, and this one has no escapes
+	if n := len(raw) - 2; n == len(before) && n >= 0 && raw[0] == '"' && string(raw[1:n+1]) == before && strings.IndexByte(before, '\\') < 0 {
+		return before, nil // raw is known to be a JSON value: a string, and without escapes
 	}
 	return jsonx.String(raw)
 }

@@ -41,6 +41,9 @@ func TestHeader_S20(t *testing.T) {
 		{"another origin", `{"version":0,"id":"a","createdAt":0,"origin":"user"}`, "", false},
 		{"S23 depth beyond safe integers", `{"version":0,"id":"a","createdAt":0,"delegationDepth":9007199254740992}`, "", false},
 		{"S23 negative depth", `{"version":0,"id":"a","createdAt":0,"delegationDepth":-1}`, "", false},
+		{"cwd of two digits", `{"version":0,"id":"a","createdAt":0,"cwd":12}`, "", false},
+		{"an empty list as parent", `{"version":0,"id":"a","createdAt":0,"parentSession":[]}`, "", false},
+		{"an empty object as origin", `{"version":0,"id":"a","createdAt":0,"origin":{}}`, "", false},
 		{"another key", `{"version":0,"id":"a","createdAt":0,"ID":"b"}`, "", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
