@@ -171,15 +171,21 @@ func (r *Registry) fresh(ctx context.Context, n New, id ID) (*Session, error) {
 	return r.build(n, id)
 }
 
-// storePrefix makes the live owner of a prefix durable up to the cut. One that is
-// not live any more was stored when it left, or the store will refuse its heir.
+// storePrefix makes the owner of a prefix durable up to the cut, also one that is on
+// its way out. One that is gone was stored when it left, or the store will refuse its
+// heir.
 func (r *Registry) storePrefix(ctx context.Context, seed *Seed) error {
 	if r.cfg.Store == nil || seed == nil || seed.Prefix.Len() == 0 {
 		return nil
 	}
 	p := seed.Prefix
-	owner, ok := r.Get(p.owner)
-	if !ok {
+	r.mu.Lock()
+	owner := r.live[p.owner]
+	if owner == nil {
+		owner = r.retiring[p.owner]
+	}
+	r.mu.Unlock()
+	if owner == nil {
 		return nil
 	}
 	if owner.Deferred() {
