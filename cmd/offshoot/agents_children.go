@@ -76,7 +76,7 @@ func (a *app) listChildren(ctx context.Context, s *shelf, name string, f childre
 	case len(page.Rows) == 0 && missing != nil:
 		return missing
 	case len(page.Rows) == 0 && page.Next == "":
-		return a.say("no agents below " + string(id))
+		return a.say("no agents below " + printable(string(id)))
 	}
 	return a.writeChildren(page, f)
 }
@@ -203,7 +203,7 @@ func (a *app) writeChildren(page subagent.RowPage, f childrenFlags) error {
 	if err := errors.Join(table.Flush(), w.Flush()); err != nil || page.Next == "" {
 		return err
 	}
-	return a.say("more follow: --after " + page.Next)
+	return a.say("more follow: --after " + printable(page.Next))
 }
 
 // name is what the child is called in the table.

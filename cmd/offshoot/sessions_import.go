@@ -78,10 +78,10 @@ func (a *app) importLogs(ctx context.Context, c config.Store, paths []string) (e
 	switch {
 	case errors.As(err, &undo):
 		return err
-	case err != nil:
+	case err != nil && logs == nil:
 		return fmt.Errorf("%w; nothing was imported", err)
 	}
-	return a.tellImported(logs)
+	return errors.Join(a.tellImported(logs), err)
 }
 
 // sources opens what a command line names. remove takes temporary files away, also

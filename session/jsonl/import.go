@@ -47,7 +47,8 @@ type Log struct {
 // meanwhile leaves sessions that nothing opens (session.ErrIncomplete), and complete
 // ones of the same set.
 //
-// It returns the logs, parents first. Errors are *Error: those of a Reader, of
+// It returns the logs, parents first. An error beside them is about giving up their
+// ownership: all of them are stored. Otherwise errors are *Error: those of a Reader, of
 // session.Registry.CheckImport and Import; ErrTwice, ErrParentStored,
 // session.ErrExists; or the store's, or the cause of ctx's end; *UndoError.
 func Import(ctx context.Context, reg *session.Registry, sources []Source) ([]*Log, error) {
@@ -61,10 +62,11 @@ func Import(ctx context.Context, reg *session.Registry, sources []Source) ([]*Lo
 		return nil, err
 	}
 	if err := s.store(); err != nil {
-		if left, uerr := s.undo(); uerr != nil {
+		left, uerr := s.undo()
+		if len(left) > 0 {
 			return nil, &UndoError{Err: err, Undo: uerr, Left: left}
 		}
-		return nil, err
+		return nil, errors.Join(err, uerr)
 	}
 	return s.logs, s.release()
 }
