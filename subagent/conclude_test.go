@@ -120,20 +120,41 @@ func words(err error) string {
 	return err.Error()
 }
 
-// A Wait that ends its goroutine leaves no run open either.
-func TestConcludeGoexit(t *testing.T) {
-	s := subagenttest.NewSystem(t, subagenttest.Options{})
-	f := newFrail()
-	f.wait = func(context.Context) (subagent.Result, error) { runtime.Goexit(); panic("not reached") }
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		_, _, _ = s.Service.Conclude(context.WithoutCancel(t.Context()), f)
-	}()
-	<-gone
-	if f.closes != 1 {
-		t.Errorf("the run was closed %d times", f.closes)
-	}
+// Other code that ends its goroutine leaves nothing behind either: no open run, no
+// place that is taken, no start whose end is not told.
+func TestGoexit(t *testing.T) {
+	in(t, subagenttest.Options{MaxChildren: 1}, func(t *testing.T, s *subagenttest.System) {
+		f := newFrail()
+		f.wait = func(context.Context) (subagent.Result, error) { runtime.Goexit(); panic("not reached") }
+		starts := 0
+		s.Register(t, careless{Scripted: &subagenttest.Scripted{}, caps: func() subagent.Capabilities { return subagent.Capabilities{} },
+			start: func(context.Context, *subagent.ResolvedRequest) (subagent.Run, error) {
+				if starts++; starts == 1 {
+					runtime.Goexit()
+				}
+				return f, nil
+			}})
+		req := subagenttest.Request(s.Parent(t), "x")
+		beside := func(fn func()) {
+			gone := make(chan struct{})
+			go func() {
+				defer close(gone)
+				fn()
+			}()
+			<-gone
+		}
+		beside(func() { _, _ = s.Service.Start(t.Context(), "scripted", req) })
+		run := s.Start(t, t.Context(), "scripted", req) // refused, if the place were taken
+		beside(func() { _, _, _ = s.Service.Conclude(t.Context(), run) })
+		if f.closes != 1 {
+			t.Errorf("the run was closed %d times", f.closes)
+		}
+		synctest.Wait()
+		edges := s.Lifecycle.Edges()
+		if len(edges) != 2 || edges[1].End == nil || edges[1].End.StopReason != subagent.StopError || !strings.Contains(edges[1].End.Failure.Text, "instead of returning") {
+			t.Errorf("edges = %+v", edges)
+		}
+	})
 }
 
 // careless returns what it likes.

@@ -35,12 +35,18 @@ func (s *Service) Start(ctx context.Context, provider string, req Request) (Run,
 	if err != nil {
 		return nil, err
 	}
+	watched := false
+	defer func() {
+		if !watched { // also where the provider ends the goroutine
+			s.done(t)
+		}
+	}()
 	run, err := s.dispatch(ctx, p, resolved)
 	if err != nil {
-		s.done(t)
 		return nil, err
 	}
 	s.bind(t, run.Run)
+	watched = true
 	s.announce(t, provider, resolved, run)
 	return run.Run, nil
 }
@@ -106,12 +112,19 @@ func (s *Service) announce(t *ticket, provider string, req *ResolvedRequest, run
 // joins it.
 func (s *Service) watch(t *ticket, start StartEdge, hooks []*hookEntry) {
 	defer s.done(t)
-	end := EndEdge{StartEdge: start}
 	var res Result
-	err := contain(func() (err error) {
+	err := errors.New("the run's Wait ended its goroutine instead of returning")
+	// Deferred for that: who was told of the start is told of the end.
+	defer func() { s.ended(start, hooks, res, err) }()
+	err = contain(func() (err error) {
 		res, err = t.run.Wait(s.ctx)
 		return err
 	})
+}
+
+// ended tells the end of a run to those that were told of its start.
+func (s *Service) ended(start StartEdge, hooks []*hookEntry, res Result, err error) {
+	end := EndEdge{StartEdge: start}
 	if err != nil {
 		if _, ok := asError[*panicError](err); ok {
 			s.fault("subagent run failed", err, "provider", start.Provider, "run", string(start.ID))
