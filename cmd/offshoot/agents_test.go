@@ -99,6 +99,29 @@ func TestAgentsCheckFaults(t *testing.T) {
 	}
 }
 
+// A persona that no agent could be given is a fault of its file, told before anything runs
+// (core P4); a literal one is text, whatever stands in it.
+func TestAgentsCheckPersonas(t *testing.T) {
+	h := newHome(t)
+	h.write(filepath.Join(h.dir, "config.yaml"), "version: 1\nagents:\n  default:\n    persona: \"You lead {{team}}.\"\n"+
+		"  copy: {provider: fork}\nproviders:\n  aide: {provider: spawn, toolName: aide, persona: \"{{ cwd }}\"}\n")
+	h.write(filepath.Join(h.dir, "agents", "writer.md"), "---\ntemplate: true\n---\nYou write in {{cwd}}\non {{modle}}.\n")
+	h.write(filepath.Join(h.dir, "agents", "plain.md"), "---\n---\nYou fill in {{anything}}.\n")
+	variables := "; the variables are cwd, model, provider\n"
+	want := "offshoot: config HOME/config.yaml:4: agents.default.persona: \"{{team}}\": unknown variable" + variables +
+		"offshoot: config HOME/agents/writer.md:4: agents.writer.persona: \"{{modle}}\": unknown variable" + variables +
+		"offshoot: config HOME/config.yaml:7: providers.aide.persona: \"{{ cwd }}\": malformed variable group, want {{name}} with name like [a-z][a-z0-9_]*" + variables
+	for _, args := range [][]string{{"agents", "check"}, {"run", "--model", "demo", "x"}} {
+		o := h.run(args...)
+		if diff := cmp.Diff(want, h.plain(o.errOut)); diff != "" || o.code != exitUsage || o.out != "" {
+			t.Errorf("%v: code %d, %q %s", args, o.code, o.out, diff)
+		}
+	}
+	if matches, err := filepath.Glob(filepath.Join(h.dir, "*.db*")); err != nil || len(matches) > 0 {
+		t.Errorf("something was stored: %v, %v", matches, err)
+	}
+}
+
 // A file can be checked before it is put where it counts.
 func TestAgentsCheckFile(t *testing.T) {
 	h := staff(t)
