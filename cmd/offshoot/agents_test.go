@@ -131,6 +131,14 @@ func TestAgentsCheckFile(t *testing.T) {
 	if o.code != exitOK || !strings.Contains(h.plain(o.out), "WORK/drafts/reviewer.md:1") || strings.Contains(o.out, "writer.md") {
 		t.Errorf("%+v", o)
 	}
+	// One that is the user's, below a project's of the same name, counts as well; so does
+	// a path that is not in its shortest form.
+	mine := filepath.Join(filepath.Dir(h.work), "drafts", "reviewer.md")
+	h.write(mine, "---\nmaxTokens: 1000\n---\nMine.\n")
+	o = h.run("agents", "check", filepath.Dir(mine)+"/../drafts/reviewer.md")
+	if o.code != exitOK || !strings.Contains(o.out, "subagent_reviewer ") || strings.Contains(o.out, "writer") {
+		t.Errorf("%+v", o)
+	}
 	o = h.run("agents", "check", "drafts/bad.md", "drafts/gone.md")
 	if o.code != exitFailure || !strings.Contains(h.plain(o.errOut), `drafts/bad.md:2: unknown key "colour"`) || !strings.Contains(h.plain(o.errOut), "WORK/drafts/gone.md: cannot be read") {
 		t.Errorf("%+v", o)
