@@ -24,6 +24,12 @@ func TestExportImport(t *testing.T) {
 	library(t, from)
 	piped := from.must("sessions", "export", rootID, "--tree") + from.must("sessions", "export", otherID)
 	const root, kid = "--srv-project--/018b-root/session.jsonl", "--srv-project--/018b-root-child/session.jsonl"
+	for _, args := range [][]string{{"--tree", "-o", "-"}, {"--tree", "--out=-"}} {
+		before := snapshot(t, from.work)
+		if got := from.must(append([]string{"sessions", "export", rootID}, args...)...); !strings.HasPrefix(piped, got) || strings.Count(got, `"type":"session"`) != 2 || snapshot(t, from.work) != before {
+			t.Errorf("%v wrote %q", args, got)
+		}
+	}
 	if got := from.must("sessions", "export", rootID, "--tree", "-o", "logs"); got != "exported 2 sessions to logs\n" {
 		t.Errorf("said %q", got)
 	}
