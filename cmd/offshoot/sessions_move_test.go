@@ -366,6 +366,19 @@ func TestImportedOrphan(t *testing.T) {
 	a.must("sessions", "verify")
 }
 
+// Nor does such a session need an identity: whatever import takes, verify passes.
+func TestImportedOrphanWithoutIdentity(t *testing.T) {
+	h := newHome(t)
+	h.stdin = `{"type":"session","version":0,"id":"c","createdAt":1,"parentSession":"gone","origin":"subagent","delegationDepth":1}` + "\n" +
+		`{"type":"turn/start","seq":0,"time":1,"data":{"turn":1}}` + "\n" + `{"type":"turn/end","seq":1,"time":1,"data":{"turn":1,"reason":{"kind":"completed"}}}` + "\n"
+	if o := h.run("sessions", "import", "-"); o.code != exitOK {
+		t.Fatalf("%d %s", o.code, o.errOut)
+	}
+	if o := h.run("sessions", "verify"); o.code != exitOK || !strings.Contains(o.out, "no fault") {
+		t.Errorf("%d %s%s", o.code, o.out, o.errOut)
+	}
+}
+
 // An export that cannot be read to its end leaves no file.
 func TestExportDamaged(t *testing.T) {
 	h := newHome(t)

@@ -373,8 +373,9 @@ func (w *witness) faults() []error {
 		}
 	}
 	faults := w.wrong
-	if w.header.Origin == session.OriginSubagent && w.turns {
-		// Identity counts only in a session's own suffix (core D32; amendments P19, P22).
+	if w.header.Origin == session.OriginSubagent && w.turns && w.rec.Meta.Root != w.header.ID {
+		// Identity counts only in a session's own suffix (core D32; amendments P19, P22), and
+		// nobody asks for that of a root: one that came in without its parent is nobody's child.
 		switch d := w.descriptor; {
 		case d == nil:
 			faults = append(faults, fmt.Errorf("session %s: it was delegated and has run, but its log holds no descriptor of its own", w.header.ID))
