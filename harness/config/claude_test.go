@@ -153,6 +153,31 @@ func TestClaudeFilesBelow(t *testing.T) {
 	}
 }
 
+// TestClaudeFileNamed: a file that was named stands in the place of the folder's that makes the same agent, without a word
+// about that; of two that were named the second one is told.
+func TestClaudeFileNamed(t *testing.T) {
+	const drafts = "$WORK/drafts/.claude/agents/"
+	p := newPlace(t).user("agents: {claude: true}\n").
+		file(claudeFile, "---\nname: reviewer\n---\nThe folder's.").
+		file(drafts+"a.md", "---\nname: reviewer\n---\nThe draft's.").
+		file(drafts+"b.md", "---\nname: reviewer\n---\nAnother draft's.")
+	p.o.AgentFiles = []string{p.long(drafts + "a.md")}
+	if notes := p.notes(); len(notes) > 0 {
+		t.Errorf("told: %q", notes)
+	}
+	p.o.AgentFiles = append(p.o.AgentFiles, p.long(drafts+"b.md"))
+	if diff := cmp.Diff([]string{drafts + "b.md: is not taken: agent reviewer is already defined by " + drafts + "a.md"}, p.notes()); diff != "" {
+		t.Error(diff)
+	}
+	if got := p.load().Config.Agents["reviewer"].Persona; got == nil || *got != "The draft's." {
+		t.Errorf("persona %v", got)
+	}
+	p.o.AgentFiles = nil
+	if got := p.load().Config.Agents["reviewer"].Persona; got == nil || *got != "The folder's." {
+		t.Errorf("persona %v", got)
+	}
+}
+
 // notes loads the configuration and returns its notes.
 func (p *place) notes() (notes []string) {
 	p.t.Helper()
