@@ -30,6 +30,7 @@ func TestCOMP36PersonaOfAFolderIsText(t *testing.T) {
 		"a folder that is not trusted":       {map[string]string{"work/offshoot.yaml": personas}, false, "{{model}}", "{{model}}"},
 		"a trusted folder":                   {map[string]string{"work/offshoot.yaml": personas}, true, "any", "any"},
 		"the person's own file":              {map[string]string{"home/config.yaml": personas}, false, "any", "any"},
+		"a variable of the program's own":    {map[string]string{"home/config.yaml": strings.ReplaceAll(personas, "{{model}}", "{{team}}")}, false, "red", "red"},
 		"the person's agent file":            {map[string]string{"home/config.yaml": root, "home/agents/helper.md": plain}, false, "any", "{{model}}"},
 		"the person's template":              {map[string]string{"home/config.yaml": root, "home/agents/helper.md": template}, false, "any", "any"},
 		"an agent file of a trusted folder":  {map[string]string{"home/config.yaml": root, "work/.offshoot/agents/helper.md": plain}, true, "any", "{{model}}"},
@@ -88,7 +89,7 @@ func systems(t *testing.T, files map[string]string, trusted bool) (prompts []str
 		{Steps: []scripted.Step{{scripted.Call("subagent_helper", `{"description":"d","prompt":"help"}`)}, {scripted.Say("done")}}},
 	}, scripted.Options{})
 	h, err := harness.Open(t.Context(), harness.Options{
-		Config: eff, Store: memory.New(),
+		Config: eff, Store: memory.New(), Variables: map[string]func() (string, bool){"team": func() (string, bool) { return "red", true }},
 		Adapters: func(r *llm.Registry) error { _, err := r.Register(model, "script"); return err },
 	})
 	if err != nil {

@@ -52,6 +52,9 @@ type Options struct {
 	// Adapters adds models, before the configured routes are registered; a route
 	// that it takes is left to it.
 	Adapters func(*llm.Registry) error
+	// Variables are those that a template persona may name beside provider, model and
+	// cwd; the rules are those of prompt.Scope.AddVariable.
+	Variables map[string]func() (string, bool)
 	// HTTPClient makes the model calls; nil is a client of each adapter's own.
 	HTTPClient *http.Client
 	// UserAgent is sent to models.
@@ -276,8 +279,15 @@ func (h *Harness) openPrompts(context.Context) error {
 		return err
 	}
 	// The slot is always there, so that a child's persona shadows it (core P3).
-	_, err := h.Prompts.Root().Add(prompt.Persona("", false))
-	return err
+	if _, err := h.Prompts.Root().Add(prompt.Persona("", false)); err != nil {
+		return err
+	}
+	for _, name := range sorted(h.opts.Variables) {
+		if _, err := h.Prompts.Root().AddVariable(name, h.opts.Variables[name]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (h *Harness) openAgents(ctx context.Context) (err error) {
@@ -316,7 +326,7 @@ func (h *Harness) Within(f config.Filter) config.Filter {
 }
 
 // planDelegation decides on the delegation tools, and checks the filters against
-// every tool there is. All faults are told together.
+// every tool there is and the personas against every variable. All faults are told together.
 func (h *Harness) planDelegation(context.Context) error {
 	var fault error
 	h.plan, fault = h.delegations()
@@ -332,7 +342,7 @@ func (h *Harness) planDelegation(context.Context) error {
 		h.jobTools = []string{job.OutputTool, job.ListTool, job.KillTool}
 		h.names = append(h.names, h.jobTools...)
 	}
-	return errors.Join(fault, h.checkFilters())
+	return errors.Join(fault, h.checkFilters(), h.checkPersonas())
 }
 
 func (h *Harness) openDelegation(ctx context.Context) (err error) {
@@ -487,6 +497,32 @@ func (h *Harness) checkFilters() error {
 		if f := cfg.Providers[name].ToolFilter; f != nil {
 			check("providers."+name+".toolFilter", *f)
 		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkPersonas refuses a persona that no agent could ever be given: a template with a
+// variable that nothing fills in.
+func (h *Harness) checkPersonas() error {
+	cfg := h.opts.Config.Config
+	var errs []error
+	check := func(key string, persona *string) {
+		if persona == nil {
+			return
+		}
+		err := h.Prompts.Root().Check(prompt.Persona(*persona, h.Literal(key)))
+		if e, ok := errors.AsType[*prompt.VariableError](err); ok {
+			known := append(sorted(h.opts.Variables), prompt.VarCwd, prompt.VarModel, prompt.VarProvider)
+			slices.Sort(known)
+			err = h.opts.Config.Fault(key, "%q: %v; the variables are %s", "{{"+e.Variable+"}}", e.Problem, strings.Join(known, ", "))
+		}
+		errs = append(errs, err)
+	}
+	for _, name := range sorted(cfg.Agents) {
+		check("agents."+name+".persona", cfg.Agents[name].Persona)
+	}
+	for _, name := range sorted(cfg.Providers) {
+		check("providers."+name+".persona", cfg.Providers[name].Persona)
 	}
 	return errors.Join(errs...)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/offshoot-dev/offshoot/prompt"
 )
@@ -71,6 +72,32 @@ func TestP5UnchangedPartsAreShared(t *testing.T) {
 	}
 	if first.Contexts[0].Text != "one" || third.Contexts[0].Text != "two" {
 		t.Errorf("contexts: %q, then %q", first.Contexts[0].Text, third.Contexts[0].Text)
+	}
+}
+
+// P5: what says the same in the same words is not the same section, or context, if it has
+// another place or another meaning.
+func TestP5SameTextOtherPart(t *testing.T) {
+	root := prompt.New().Root()
+	for _, sec := range []prompt.Section{
+		{Name: "a", Order: 1, Text: "same"}, {Name: "a", Order: 2, Text: "same"}, {Name: "a", Order: 2, Text: "same", Complete: true},
+		{Name: "b", Order: 2, Text: "same", Complete: true}, {Name: "b", Order: 2, Text: "same"},
+	} {
+		child := root.Child()
+		add(t, child, sec)
+		if _, err := child.AddContext(prompt.Context{Name: sec.Name, Order: sec.Order, Text: "same"}); err != nil {
+			t.Fatal(err)
+		}
+		a := assemble(t, child)
+		want := prompt.Assembly{
+			System:   "same",
+			Sections: []prompt.RenderedSection{{Name: sec.Name, Order: sec.Order, Text: "same", Complete: sec.Complete}},
+			Contexts: []prompt.RenderedContext{{Name: sec.Name, Order: sec.Order, Text: "same"}},
+		}
+		if diff := cmp.Diff(want, a, cmpopts.IgnoreUnexported(prompt.Assembly{})); diff != "" {
+			t.Errorf("%+v (-want +got):\n%s", sec, diff)
+		}
+		child.Close()
 	}
 }
 

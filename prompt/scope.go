@@ -175,6 +175,32 @@ func (s *Scope) AddVariable(name string, value func() (string, bool)) (remove fu
 	return addLocked(s, &s.layer.variables, v, func() { s.reg.releaseLocked(name, s) }), nil
 }
 
+// Check tells whether the text of a section can be filled from this scope as it is now: nil,
+// or a *VariableError for a malformed group or a variable that neither the agent loop
+// supplies nor this scope or one above it has. Nothing is registered and no function is
+// asked, so that a variable without a value passes, and so does a section that is rendered
+// by a function. It fails with ErrClosed on a closed scope, and is safe for concurrent use.
+func (s *Scope) Check(sec Section) error {
+	t := compile(sec.Text, sec.Literal || sec.Render != nil)
+	v, err := s.currentView()
+	if err != nil {
+		return fmt.Errorf("check section %q: %w", sec.Name, err)
+	}
+	bad := func(variable string, problem error) error {
+		return &VariableError{Kind: "section", Name: sec.Name, Variable: variable, Problem: problem}
+	}
+	if t.malformed != nil {
+		return bad(excerpt(*t.malformed), ErrMalformedGroup)
+	}
+	for _, h := range t.holes {
+		known := func(have *variable) bool { return have.name == h.name }
+		if !isSupplied(h.name) && !slices.ContainsFunc(v.variables, known) {
+			return bad(h.name, ErrUnknownVariable)
+		}
+	}
+	return nil
+}
+
 // AddTransform adds a link to the interception chain (core P7), which runs on every
 // assembly after rendering: layers from the root down, within a layer as registered. A
 // transform edits Sections and Contexts; System follows from the sections, and editing it

@@ -58,6 +58,7 @@ func TestP4Interpolation(t *testing.T) {
 			if _, err := context.AddContext(prompt.Context{Name: "here", Text: tc.text}); err != nil {
 				t.Fatal(err)
 			}
+			checkAs(t, root, tc.text, tc.variable, tc.problem)
 			for _, s := range []*prompt.Scope{fixed, rendered, context} {
 				a, err := s.Assemble(supplied, prompt.AssembleOptions{})
 				got := a.System
@@ -79,6 +80,33 @@ func TestP4Interpolation(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// checkAs checks a text as the assemblies judge it, but for what a variable has to say.
+func checkAs(t *testing.T, s *prompt.Scope, text, variable string, problem error) {
+	t.Helper()
+	if errors.Is(problem, prompt.ErrUndefinedVariable) {
+		problem = nil
+	}
+	err := s.Check(prompt.Section{Name: "here", Text: text})
+	var ve *prompt.VariableError
+	switch {
+	case !errors.Is(err, problem):
+		t.Errorf("check: got %v, want %v", err, problem)
+	case problem != nil && (!errors.As(err, &ve) || ve.Name != "here" || ve.Variable != variable):
+		t.Errorf("check: got %#v, want variable %q", err, variable)
+	}
+	if err := s.Check(prompt.Persona(text, true)); err != nil {
+		t.Errorf("check of literal text: %v", err)
+	}
+	child := s.Child() // knows what those above it do
+	if err := child.Check(prompt.Section{Name: "here", Text: text}); !errors.Is(err, problem) {
+		t.Errorf("check from below: got %v, want %v", err, problem)
+	}
+	child.Close()
+	if err := child.Check(prompt.Persona("", true)); !errors.Is(err, prompt.ErrClosed) {
+		t.Errorf("check of a closed scope: %v", err)
 	}
 }
 

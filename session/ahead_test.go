@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // Reading ahead changes nothing but who reads: order, the place of an error and of a
@@ -69,5 +70,36 @@ func TestReadAhead(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// The sequence is over when the reading is: a store may be closed behind it, whether it
+// was taken to its end or left early.
+func TestReadAheadEndsWithItsReader(t *testing.T) {
+	for _, stop := range []int64{0, 3, lotEvents * (lots + 3)} {
+		synctest.Test(t, func(t *testing.T) {
+			ended := false
+			for e, err := range readAhead(func(yield func(Event, error) bool) {
+				defer func() {
+					<-time.After(time.Hour) // of the bubble: the store is slow to end
+					ended = true
+				}()
+				for i := range int64(5 * lotEvents * lots) {
+					if !yield(RawEvent(Event{Seq: i}, nil), nil) {
+						return
+					}
+				}
+			}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if e.Seq == stop {
+					break
+				}
+			}
+			if !ended {
+				t.Errorf("left at %d while the store was still read", stop)
+			}
+		})
 	}
 }

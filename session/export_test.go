@@ -19,3 +19,13 @@ func Types() []Type {
 	}
 	return out
 }
+
+// Quiet calls fn between two writes of the session, none of which begins before fn has
+// returned: with how many events are known to be stored, and whether there may be more.
+// fn uses no method of the session that takes its lock.
+func (s *Session) Quiet(fn func(durable int64, uncertain bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idleLocked()
+	fn(s.durableLocked(), s.uncertain)
+}

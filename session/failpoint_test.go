@@ -77,13 +77,13 @@ func (tr *trial) flush(ctx context.Context, s *session.Session) error {
 		tr.mu.Unlock()
 	} else if !errors.Is(err, session.ErrUnknownOutcome) && !errors.Is(err, errGone) {
 		// Any other error says that what Durable does not count is not stored, but for a
-		// write that somebody else has begun since: it counts when it is over.
-		if n := tr.stored(s.ID()); n > s.Durable() {
-			<-time.After(time.Millisecond)
-			if d := s.Durable(); n > d {
-				tr.Errorf("%d events are stored, %d count, and the error is %v", n, d, err)
+		// write that somebody else has begun since: it counts when it is over, or leaves
+		// the outcome unknown.
+		s.Quiet(func(durable int64, uncertain bool) {
+			if n := tr.stored(s.ID()); n > durable && !uncertain {
+				tr.Errorf("%d events are stored, %d count, and the error is %v", n, durable, err)
 			}
-		}
+		})
 	}
 	return err
 }

@@ -56,8 +56,9 @@ type Import struct {
 
 // Import stores a log that CheckImport accepted, with the checkpoints that listings
 // show, and marks its end with session/imported unless the log ends in that mark.
-// The events are checked once more while they pass, so that a log which is not
-// the one that was checked is refused. Memory is bounded by the longest event.
+// The events are checked once more while they pass: what is stored breaks no rule and has
+// Head events, also where the source has changed meanwhile, so that these are not the very
+// events that were checked. Memory is bounded by the longest event.
 //
 // Afterwards this process owns the session, so that nobody opens one of a tree
 // that is still being stored: Release gives it up. After an error something of it
@@ -209,7 +210,13 @@ func (rec *Record) Incomplete() error {
 			}
 			return setInt(&events, raw)
 		})
-		if err != nil || rec.Head < events {
+		if err == nil && events < 0 {
+			err = errors.New("field \"events\" is missing")
+		}
+		if err != nil {
+			return fmt.Errorf("%w, or its checkpoint %q is damaged: %w: delete it and import it again", ErrIncomplete, cellImport, err)
+		}
+		if rec.Head < events {
 			return fmt.Errorf("%w (%d of its %d events are stored): delete it and import it again", ErrIncomplete, rec.Head, events)
 		}
 	}

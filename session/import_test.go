@@ -13,6 +13,24 @@ import (
 	"github.com/offshoot-dev/offshoot/session"
 )
 
+// How much of a log is missing is told as the store tells it; where it cannot tell, the
+// session is as little opened, and the error says why.
+func TestIncompleteDamaged(t *testing.T) {
+	for value, want := range map[string]string{
+		`{"events":9}`: "3 of its 9 events are stored", `{"events":3}`: "", `{"events":-1}`: `checkpoint "import" is damaged: `, `{`: `checkpoint "import" is damaged: `,
+		`{}`: `field "events" is missing`, `{"event":3}`: `unknown key "event"`,
+	} {
+		rec := session.Record{Head: 3, Cells: []session.Checkpoint{{Key: "title"}, {Key: "import", Value: []byte(value)}}}
+		err := rec.Incomplete()
+		if want == "" && err == nil {
+			continue
+		}
+		if !errors.Is(err, session.ErrIncomplete) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "-1") && !strings.Contains(value, "-1") {
+			t.Errorf("%s: %v, want %q", value, err, want)
+		}
+	}
+}
+
 // What came in with an import waits until a person sends a message that wakes; one
 // that is taken back before a turn took it counts for nothing; another import parks
 // anew.

@@ -146,6 +146,12 @@ func (s *Session) take(read Event) error {
 			s.box.apply(e.Seq, p)
 		case *Imported:
 			s.box.imported(e.Seq)
+		case *TurnStart:
+			s.ran = s.ran || s.checking
+		case *DescriptorEvent:
+			if s.checking {
+				s.own = p
+			}
 		}
 	}
 	if s.checking {

@@ -467,3 +467,118 @@ func TestAbandonJoinsTheWrite(t *testing.T) {
 		}
 	})
 }
+
+// tattler is a store whose writers tell of a loss when the test says so.
+type tattler struct {
+	*fake
+	lost func()
+}
+
+func (t *tattler) Open(ctx context.Context, id session.ID) (session.Writer, error) {
+	w, err := t.fake.Open(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return tattling{w, t}, nil
+}
+
+type tattling struct {
+	session.Writer
+	t *tattler
+}
+
+func (w tattling) OnLost(fn func()) { w.t.lost = fn }
+
+// A stored session that could not be opened is nobody's afterwards: what its store tells
+// of it later reaches no hook, and nothing of its repair is stored.
+func TestOpenFailsForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &tattler{fake: newFake()}
+		var fenced []session.ID
+		reg := newRegistry(t, session.Config{Store: f, Now: time.Now})
+		reg.AddHooks(session.Hooks{Fenced: func(s *session.Session) { fenced = append(fenced, s.ID()) }})
+		s := prepare(t, reg, session.New{ID: "s"})
+		mustAppend(t, s, script(t, "u T1")...)
+		if err := errors.Join(s.Flush(t.Context()), reg.Abandon(t.Context(), s)); err != nil {
+			t.Fatal(err)
+		}
+		f.setHook(func(op string) verdict {
+			if op == "append" {
+				return verdict{skip: true, err: errDisk}
+			}
+			return verdict{}
+		})
+		if _, err := reg.PrepareStored(t.Context(), "s"); !errors.Is(err, errDisk) {
+			t.Fatalf("opened without its repair: %v", err)
+		}
+		f.setHook(nil)
+		f.lost()
+		after(time.Hour)
+		if len(fenced) != 0 || f.head("s") != 2 || f.row("s").held {
+			t.Errorf("told that %v were taken over; row %+v", fenced, f.row("s"))
+		}
+		s, err := reg.PrepareStored(t.Context(), "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.lost()
+		after(time.Hour)
+		if len(fenced) != 1 {
+			t.Errorf("an open session's loss was told %d times", len(fenced))
+		}
+		if err := reg.Abandon(t.Context(), s); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Who inherits from a session that is on its way out waits until what is inherited is
+// stored: it is not live any more, and the store does not have all of it yet (core S24).
+func TestInheritWhileRetiring(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		reg, parent, detach := live(t, f, session.New{ID: "p"})
+		mustAppend(t, parent, script(t, "u T1 t1")...)
+		gate := make(chan struct{})
+		f.setHook(func(op string) verdict {
+			if op == "create" {
+				<-gate
+			}
+			return verdict{}
+		})
+		left := make(chan error, 1)
+		go func() { left <- detach(t.Context()) }()
+		synctest.Wait()
+		made := make(chan *session.Session, 1)
+		go func() {
+			defer close(made)
+			s, err := reg.Prepare(t.Context(), session.New{ID: "c", Root: "p", ParentSession: "p", Seed: &session.Seed{Prefix: parent.Prefix()}})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			made <- s
+		}()
+		synctest.Wait()
+		select {
+		case <-made:
+			t.Error("prepared before its prefix was stored")
+		default:
+		}
+		close(gate)
+		if err := <-left; err != nil {
+			t.Error(err)
+		}
+		s := <-made
+		if s == nil {
+			t.Fatal("not prepared")
+		}
+		mustAppend(t, s, say("mine", "mine"))
+		if err := errors.Join(s.Flush(t.Context()), reg.Abandon(t.Context(), s)); err != nil {
+			t.Error(err)
+		}
+		if f.head("c") != int(s.Head()) {
+			t.Errorf("%d of %d events are stored", f.head("c"), s.Head())
+		}
+	})
+}

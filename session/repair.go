@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 
@@ -118,6 +119,10 @@ type Report struct {
 	OpenTurn int64
 	// Queued counts accepted messages that no turn has claimed.
 	Queued int
+	// Identity is why the log of a delegated session that has run does not say which
+	// child it is, or nil. The conversation is whole all the same, and a session that is
+	// the root of its tree needs no identity (core D32; amendments P19, P22).
+	Identity error
 }
 
 // Verify replays a stored log through every rule that appends obey and returns
@@ -149,6 +154,14 @@ func (s *Session) report() Report {
 	rep := Report{Events: s.g.head, Turns: s.g.turn, Queued: len(s.box.lists[0]) + len(s.box.lists[1])}
 	if s.g.turnOpen {
 		rep.OpenTurn = s.g.turn
+	}
+	if s.header.Origin == OriginSubagent && s.ran {
+		switch {
+		case s.own == nil:
+			rep.Identity = errors.New("it was delegated and has run, but its log holds no descriptor of its own")
+		case s.own.Err != nil:
+			rep.Identity = s.own.Err
+		}
 	}
 	return rep
 }

@@ -40,6 +40,7 @@ type Session struct {
 	reqCtx  *RequestContext
 	cut     cut // the state at the last turn/end
 	own     *DescriptorEvent
+	ran     bool // while checking: the session opened a turn of its own
 	policy  *ApprovalPolicy
 	sandbox *SandboxMode
 	title   string

@@ -3,6 +3,7 @@ package subagent
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/session/projection"
@@ -134,9 +135,9 @@ type RowPage struct {
 //
 // Errors of every method, checked in this order and before anything is read:
 // CodeProjectionsUnavailable, CodeSessionStoreUnavailable, CodeInvalidRequest for an
-// empty id or a page that makes no sense, CodeCancelled with the cause once ctx has
-// ended, at whatever point. A store that cannot be listed fails the call with its own
-// error.
+// empty id or a page that makes no sense, CodeCancelled with the cause if ctx has
+// ended. Later come CodeCancelled, at whatever point ctx ends, and the store's own
+// error where it cannot be listed.
 type Lister struct {
 	// Sessions are the live ones. Its store holds the others; without a store there
 	// are none, which is no error.
@@ -147,7 +148,7 @@ type Lister struct {
 
 // ListChildren lists all direct children of a session. One that nobody knows has none.
 func (l Lister) ListChildren(ctx context.Context, parent session.ID) ([]Row, error) {
-	w, err := l.begin(ctx, parent)
+	w, _, _, err := l.begin(ctx, parent, ListPage{})
 	if err != nil {
 		return nil, err
 	}
@@ -166,11 +167,7 @@ func (l Lister) ListChildren(ctx context.Context, parent session.ID) ([]Row, err
 // its place is there, as it is unless the clock was set back. One that was in the
 // making when its page was read is in the next listing.
 func (l Lister) PageChildren(ctx context.Context, parent session.ID, p ListPage) (RowPage, error) {
-	w, err := l.begin(ctx, parent)
-	if err != nil {
-		return RowPage{}, err
-	}
-	limit, after, err := p.check()
+	w, limit, after, err := l.begin(ctx, parent, p)
 	if err != nil {
 		return RowPage{}, err
 	}
@@ -187,7 +184,7 @@ func (l Lister) PageChildren(ctx context.Context, parent session.ID, p ListPage)
 // diagnostics. Headers that go round in a circle end the way where they meet a
 // session that was seen (seam TREE-01…06).
 func (l Lister) ListDescendants(ctx context.Context, root session.ID) ([]Row, error) {
-	w, err := l.begin(ctx, root)
+	w, _, _, err := l.begin(ctx, root, ListPage{})
 	if err != nil {
 		return nil, err
 	}
@@ -206,11 +203,7 @@ func (l Lister) ListDescendants(ctx context.Context, root session.ID) ([]Row, er
 // elder siblings and all below them, was not passed. If the session that After names
 // has been removed, its place is not known any more: CodeInvalidRequest.
 func (l Lister) PageDescendants(ctx context.Context, root session.ID, p ListPage) (RowPage, error) {
-	w, err := l.begin(ctx, root)
-	if err != nil {
-		return RowPage{}, err
-	}
-	limit, after, err := p.check()
+	w, limit, after, err := l.begin(ctx, root, p)
 	if err != nil {
 		return RowPage{}, err
 	}
@@ -264,26 +257,29 @@ func (p ListPage) check() (limit int, after place, err error) {
 	return limit, after, nil
 }
 
-// begin checks what a listing needs and looks at the live sessions.
-func (l Lister) begin(ctx context.Context, of session.ID) (*walk, error) {
+// begin checks what a listing needs and what it was asked, and looks at the live sessions.
+func (l Lister) begin(ctx context.Context, of session.ID, p ListPage) (w *walk, limit int, after place, err error) {
 	switch {
 	case l.Projections == nil:
-		return nil, errorf(CodeProjectionsUnavailable, "list subagents: there is no projection registry")
-	case l.Sessions == nil:
-		return nil, errorf(CodeSessionStoreUnavailable, "list subagents: there is no session registry")
-	}
-	switch {
+		err = errorf(CodeProjectionsUnavailable, "list subagents: there is no projection registry")
 	case !l.identifies():
-		return nil, errorf(CodeProjectionsUnavailable, "list subagents: the projection registry lacks the unit %q", session.CellIdentity)
+		err = errorf(CodeProjectionsUnavailable, "list subagents: the projection registry lacks the unit %q", session.CellIdentity)
+	case l.Sessions == nil:
+		err = errorf(CodeSessionStoreUnavailable, "list subagents: there is no session registry")
 	case of == "":
-		return nil, errorf(CodeInvalidRequest, "list subagents: of which session is not said")
+		err = errorf(CodeInvalidRequest, "list subagents: of which session is not said")
+	default:
+		limit, after, err = p.check()
 	}
-	w := &walk{ctx: ctx, units: l.Projections, store: l.Sessions.Store()}
+	if err != nil {
+		return nil, 0, after, err
+	}
+	w = &walk{ctx: ctx, units: l.Projections, store: l.Sessions.Store()}
 	if err := w.ended(); err != nil {
-		return nil, err
+		return nil, 0, after, err
 	}
 	w.look(l.Sessions)
-	return w, nil
+	return w, limit, after, nil
 }
 
 // identifies reports whether the identity unit of this build is registered.
@@ -305,10 +301,19 @@ func (w *walk) ended() error {
 	return &Error{Code: CodeCancelled, Msg: "list subagents", Err: context.Cause(w.ctx)}
 }
 
-// fail is the error of a read that failed: the end of ctx, if that was why.
-func (w *walk) fail(what string, id session.ID, err error) error {
+// fail is the error of a read that failed, which concerned one session or several: the
+// end of ctx, if that was why.
+func (w *walk) fail(what string, of []session.ID, err error) error {
 	if end := w.ended(); end != nil {
 		return end
 	}
-	return fmt.Errorf("list the %s of session %s: %w", what, id, err)
+	const most = 10 // that are named
+	names := fmt.Sprintf("session %s", of[0])
+	if len(of) > 1 {
+		names = "sessions " + strings.Trim(fmt.Sprint(of[:min(len(of), most)]), "[]")
+	}
+	if more := len(of) - most; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Errorf("list the %s of %s: %w", what, names, err)
 }

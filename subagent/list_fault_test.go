@@ -239,6 +239,28 @@ func (o onePage) List(ctx context.Context, f session.Filter, p session.Page) (se
 	return o.Store.List(ctx, f, p)
 }
 
+// A store that cannot be listed fails the call with its own error, which says what was
+// asked for: the children of one session or of several at once.
+func TestListFails(t *testing.T) {
+	boom := errors.New("disk on fire")
+	for kids, want := range map[int]string{0: "list the children of session p: ", 1: "list the children of session k00: ", 3: "list the children of sessions k00 k01 k02: ", 12: "k08 k09 and 2 more: "} {
+		l := newLab(t, t.Context(), memory.New())
+		for i := range kids {
+			l.cold(childOf(fmt.Sprintf("k%02d", i), "p"), worked(session.ModeOneShot, "c")...)
+		}
+		reads := 0
+		l.store.before = func(string, session.ID) error {
+			if reads++; reads == 2 || kids == 0 {
+				return boom
+			}
+			return nil
+		}
+		if _, err := l.ListDescendants(t.Context(), "p"); !errors.Is(err, boom) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d children: %v, want %q", kids, err, want)
+		}
+	}
+}
+
 // LIST-30…34, TREE-09: ctx ending at any point of a listing, before or behind any
 // read, gives CANCELLED with its cause: neither a success nor a row nor the error of
 // a store that was made to stop.

@@ -1,6 +1,7 @@
 package subagent_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 
@@ -278,13 +279,27 @@ func TestListPreconditions(t *testing.T) {
 		{"LIST-05 no identity unit", subagent.Lister{Sessions: l.reg, Projections: bare}, subagent.CodeProjectionsUnavailable},
 		{"LIST-06 no sessions", subagent.Lister{Projections: l.units}, subagent.CodeSessionStoreUnavailable},
 		{"LIST-07 neither", subagent.Lister{}, subagent.CodeProjectionsUnavailable},
+		{"LIST-07 neither, no identity unit", subagent.Lister{Projections: bare}, subagent.CodeProjectionsUnavailable},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			// What is asked makes no difference then.
 			for _, err := range allListings(tc.lister, t.Context(), "nobody", subagent.ListPage{}) {
+				wantCode(t, err, tc.code)
+			}
+			for _, err := range allListings(tc.lister, t.Context(), "", subagent.ListPage{Limit: -1}) {
 				wantCode(t, err, tc.code)
 			}
 		})
 	}
+	gone, end := context.WithCancel(t.Context())
+	end()
+	for _, err := range allListings(l.Lister, gone, "", subagent.ListPage{}) {
+		wantCode(t, err, subagent.CodeInvalidRequest)
+	}
+	_, err = l.PageChildren(gone, "p", subagent.ListPage{Limit: -1})
+	wantCode(t, err, subagent.CodeInvalidRequest)
+	_, err = l.PageDescendants(gone, "p", subagent.ListPage{After: "nonsense"})
+	wantCode(t, err, subagent.CodeInvalidRequest)
 	for _, err := range allListings(l.Lister, t.Context(), "", subagent.ListPage{}) {
 		wantCode(t, err, subagent.CodeInvalidRequest)
 	}

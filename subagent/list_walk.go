@@ -139,7 +139,7 @@ func (w *walk) storedChildren(parent session.ID, after place, limit int) (listed
 		return limit == 0 || len(found) <= limit
 	})
 	if err != nil {
-		return nil, nil, w.fail("children", parent, err)
+		return nil, nil, w.fail("children", []session.ID{parent}, err)
 	}
 	return listed, found, nil
 }
@@ -194,7 +194,7 @@ func (w *walk) childrenOf(parents []session.ID, origin string, yield func(*sessi
 			return true
 		})
 		if err != nil {
-			return w.fail("children", some[0], err)
+			return w.fail("children", some, err)
 		}
 	}
 	return nil

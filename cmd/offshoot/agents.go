@@ -10,7 +10,8 @@ func newAgentsCommand(a *app) *cobra.Command {
 			".offshoot/agents of the folder that is worked in or in agents beside the user's\n" +
 			"configuration file: keys in YAML between two lines ---, and below them the persona. Each\n" +
 			"becomes a tool subagent_NAME. With agents.claude: true in the configuration the files in\n" +
-			".claude/agents of the folder and of the user are read too.\n\n" +
+			".claude/agents of the folder and of the user, or in agents of $CLAUDE_CONFIG_DIR for the\n" +
+			"user's, are read too.\n\n" +
 			"What agents delegated, children tells of the stored logs.",
 	})
 	cmd.AddCommand(newAgentsListCommand(a), newAgentsShowCommand(a), newAgentsCheckCommand(a), newAgentsChildrenCommand(a))

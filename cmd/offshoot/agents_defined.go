@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -66,8 +67,9 @@ func newAgentsCheckCommand(a *app) *cobra.Command {
 		Short: "Check every definition without running anything",
 		Long: "Checks what a run would check before it starts: the configuration, every agent file, the\n" +
 			"models, providers and tools that they name. Each fault has a line with its file and line.\n" +
-			"FILEs are checked with all others, each in the place of the one that defines the same\n" +
-			"agent; one in a folder .claude/agents is read as Claude Code's.\n\n" +
+			"FILEs are checked with all others, and the agents that they take part in are listed. One\n" +
+			"below the working directory stands in the place of the project's file of that name, any\n" +
+			"other in the place of yours; one in a folder .claude/agents is read as Claude Code's.\n\n" +
 			"Exit codes: 0 all is well; 2 something is wrong; 1 something cannot be read.",
 		Args: arguments(0, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -75,12 +77,13 @@ func newAgentsCheckCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			for _, file := range args {
+			for i, file := range args {
 				if file, err = a.within(file); err != nil {
 					return err
 				}
-				o.AgentFiles = append(o.AgentFiles, file)
+				args[i] = filepath.Clean(file)
 			}
+			o.AgentFiles = args
 			eff, err := config.LoadPartial(o)
 			if eff == nil {
 				return err
@@ -91,10 +94,14 @@ func newAgentsCheckCommand(a *app) *cobra.Command {
 			}
 			names := definitions(eff)
 			if len(args) > 0 {
-				names = slices.DeleteFunc(names, func(name string) bool {
-					src, _ := eff.Source("agents." + name)
-					return !slices.Contains(o.AgentFiles, src.File)
-				})
+				// Of an agent that two sides define, the entry has the source of the upper one.
+				names = nil
+				for _, f := range eff.Agents {
+					if slices.Contains(args, f.Path) && !slices.Contains(names, f.Agent) {
+						names = append(names, f.Agent)
+					}
+				}
+				slices.Sort(names)
 			}
 			return errors.Join(a.notes(eff), a.listAgents(eff, names, false))
 		},

@@ -99,6 +99,29 @@ func TestAgentsCheckFaults(t *testing.T) {
 	}
 }
 
+// A persona that no agent could be given is a fault of its file, told before anything runs
+// (core P4); a literal one is text, whatever stands in it.
+func TestAgentsCheckPersonas(t *testing.T) {
+	h := newHome(t)
+	h.write(filepath.Join(h.dir, "config.yaml"), "version: 1\nagents:\n  default:\n    persona: \"You lead {{team}}.\"\n"+
+		"  copy: {provider: fork}\nproviders:\n  aide: {provider: spawn, toolName: aide, persona: \"{{ cwd }}\"}\n")
+	h.write(filepath.Join(h.dir, "agents", "writer.md"), "---\ntemplate: true\n---\nYou write in {{cwd}}\non {{modle}}.\n")
+	h.write(filepath.Join(h.dir, "agents", "plain.md"), "---\n---\nYou fill in {{anything}}.\n")
+	variables := "; the variables are cwd, model, provider\n"
+	want := "offshoot: config HOME/config.yaml:4: agents.default.persona: \"{{team}}\": unknown variable" + variables +
+		"offshoot: config HOME/agents/writer.md:4: agents.writer.persona: \"{{modle}}\": unknown variable" + variables +
+		"offshoot: config HOME/config.yaml:7: providers.aide.persona: \"{{ cwd }}\": malformed variable group, want {{name}} with name like [a-z][a-z0-9_]*" + variables
+	for _, args := range [][]string{{"agents", "check"}, {"run", "--model", "demo", "x"}} {
+		o := h.run(args...)
+		if diff := cmp.Diff(want, h.plain(o.errOut)); diff != "" || o.code != exitUsage || o.out != "" {
+			t.Errorf("%v: code %d, %q %s", args, o.code, o.out, diff)
+		}
+	}
+	if matches, err := filepath.Glob(filepath.Join(h.dir, "*.db*")); err != nil || len(matches) > 0 {
+		t.Errorf("something was stored: %v, %v", matches, err)
+	}
+}
+
 // A file can be checked before it is put where it counts.
 func TestAgentsCheckFile(t *testing.T) {
 	h := staff(t)
@@ -106,6 +129,14 @@ func TestAgentsCheckFile(t *testing.T) {
 	h.write(filepath.Join(h.work, "drafts", "bad.md"), "---\ncolour: red\n---\n")
 	o := h.run("agents", "check", "drafts/reviewer.md")
 	if o.code != exitOK || !strings.Contains(h.plain(o.out), "WORK/drafts/reviewer.md:1") || strings.Contains(o.out, "writer.md") {
+		t.Errorf("%+v", o)
+	}
+	// One that is the user's, below a project's of the same name, counts as well; so does
+	// a path that is not in its shortest form.
+	mine := filepath.Join(filepath.Dir(h.work), "drafts", "reviewer.md")
+	h.write(mine, "---\nmaxTokens: 1000\n---\nMine.\n")
+	o = h.run("agents", "check", filepath.Dir(mine)+"/../drafts/reviewer.md")
+	if o.code != exitOK || !strings.Contains(o.out, "subagent_reviewer ") || strings.Contains(o.out, "writer") {
 		t.Errorf("%+v", o)
 	}
 	o = h.run("agents", "check", "drafts/bad.md", "drafts/gone.md")

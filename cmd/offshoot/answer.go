@@ -20,7 +20,8 @@ import (
 
 const schemaHelp = "With --output-schema the answer is JSON that satisfies the JSON Schema in FILE, on one line, and stdout gets nothing\n" +
 	"else. The schema is of an object; a keyword that cannot be enforced is refused, each with its place, before anything\n" +
-	"runs. A model that ends without such an answer is told so once; if none comes, what it said goes to stderr."
+	"runs; so is the demo model, which answers in text alone. A model that ends without such an answer is told so once; if\n" +
+	"none comes, what it said goes to stderr."
 
 // maxSchemaBytes bounds the file of a schema.
 const maxSchemaBytes = 1 << 20

@@ -91,6 +91,19 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+// What runs an agent says what its exit codes mean, and what it refuses.
+func TestHelpTellsTheExitCodes(t *testing.T) {
+	h := newHome(t)
+	for _, name := range []string{"run", "resume"} {
+		out := h.must(name, "--help")
+		for _, want := range []string{"Exit codes: 0 the turn completed", "1 it ended any other way; 2 a mistake", "130 interrupted, 143 terminated.", "the demo model"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s --help does not say %q", name, want)
+			}
+		}
+	}
+}
+
 // A shell may stand in a folder that was removed meanwhile.
 func TestMissingWorkingDirectory(t *testing.T) {
 	h := newHome(t)

@@ -29,7 +29,8 @@ func newResumeCommand(a *app) *cobra.Command {
 			"works in the folder that you are in if that is its own, else in the one that --cwd names, and on the configured\n" +
 			"model where its own route is unknown.\n\n" +
 			delegateHelp + "\n\n" + schemaHelp + "\n" +
-			"It concerns what runs now: an earlier answer of the session is in its log.\n\n" + jsonHelp,
+			"It concerns what runs now: an earlier answer of the session is in its log.\n\n" + jsonHelp + "\n\n" +
+			"Exit codes: 0 the turn completed, with the answer that was asked for, or there was nothing to do;\n" + exitHelp,
 		Args: arguments(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			schema, err := readSchema(cmd, f.schema)

@@ -90,6 +90,9 @@ const jsonHelp = "With --json the last line is the result, also when the session
 const delegateHelp = "With --delegate fork a subagent begins with the completed turns of the agent that delegates, and with nothing\n" +
 	"while that is in its first turn. Its requests begin as that agent's do, so a model's prompt cache serves both."
 
+// exitHelp tells the exit codes of run and resume but 0.
+const exitHelp = "1 it ended any other way; 2 a mistake in the call or the configuration; 130 interrupted, 143 terminated."
+
 func newRunCommand(a *app) *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
@@ -99,8 +102,7 @@ func newRunCommand(a *app) *cobra.Command {
 			"A prompt of - is read from standard input. Everything is logged; see offshoot sessions.\n" +
 			"It ends when the agent is idle and no background job of it is left.\n\n" +
 			delegateHelp + "\n\n" + schemaHelp + "\n\n" + jsonHelp + "\n\n" +
-			"Exit codes: 0 the turn completed, with the answer that was asked for; 1 it ended any other way; 2 a mistake in the\n" +
-			"call or the configuration; 130 interrupted, 143 terminated.",
+			"Exit codes: 0 the turn completed, with the answer that was asked for;\n" + exitHelp,
 		Args: cobra.MaximumNArgs(1), // an empty prompt is named by what reads it
 		RunE: func(cmd *cobra.Command, args []string) error {
 			schema, err := readSchema(cmd, f.schema)

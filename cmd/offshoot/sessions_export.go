@@ -21,8 +21,8 @@ func newExportCommand(a *app) *cobra.Command {
 		Short: "Write a stored session as JSONL, for another store or another program",
 		Long: "Writes a session's whole log, what it inherited included, in the upstream runtime's format:\n" +
 			"a header line, then one event a line. With --tree what descends from it comes too, parents\n" +
-			"first. Without --out it goes to standard output, several sessions one behind the other,\n" +
-			"which offshoot sessions import - reads.\n\n" +
+			"first. Without --out, or with --out -, it goes to standard output, several sessions one\n" +
+			"behind the other, which offshoot sessions import - reads.\n\n" +
 			"--out writes a file; with --tree a folder, which holds each session in\n" +
 			"--PROJECT--/ID/session.jsonl as the upstream keeps them, all of them or none. Nothing that\n" +
 			"is there already is overwritten, and what is made is readable by its owner only.\n\n" +
@@ -66,7 +66,7 @@ func (a *app) export(ctx context.Context, s *shelf, name, out string, whole bool
 			return events, err
 		}})
 	}
-	if out == "" {
+	if out == "" || out == "-" {
 		return writeEntries(jsonl.NewWriter(a.stdout), entries)
 	}
 	path, err := a.within(out)

@@ -25,8 +25,9 @@ func newImportCommand(a *app) *cobra.Command {
 			"and stores all of them or none. Every log is held against the rules of the log first.\n\n" +
 			"An import is data. A session whose id is stored already is refused, and so is one whose\n" +
 			"parent is stored here and does not come with it; one whose parent is nowhere becomes the\n" +
-			"root of its own tree. What was queued in a session waits until you send it something, and\n" +
-			"runs first then. Its policies narrow what it may do here and widen nothing.\n\n" +
+			"root of its own tree; one that comes with its parent must say in its log which child it is.\n" +
+			"What was queued in a session waits until you send it something, and runs first then. Its\n" +
+			"policies narrow what it may do here and widen nothing.\n\n" +
 			"A last line that was cut is left out, and that is said. A log that ends in an open turn is\n" +
 			"closed when the session is resumed.",
 		Args: arguments(1, -1),

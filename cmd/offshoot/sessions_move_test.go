@@ -24,6 +24,12 @@ func TestExportImport(t *testing.T) {
 	library(t, from)
 	piped := from.must("sessions", "export", rootID, "--tree") + from.must("sessions", "export", otherID)
 	const root, kid = "--srv-project--/018b-root/session.jsonl", "--srv-project--/018b-root-child/session.jsonl"
+	for _, args := range [][]string{{"--tree", "-o", "-"}, {"--tree", "--out=-"}} {
+		before := snapshot(t, from.work)
+		if got := from.must(append([]string{"sessions", "export", rootID}, args...)...); !strings.HasPrefix(piped, got) || strings.Count(got, `"type":"session"`) != 2 || snapshot(t, from.work) != before {
+			t.Errorf("%v wrote %q", args, got)
+		}
+	}
 	if got := from.must("sessions", "export", rootID, "--tree", "-o", "logs"); got != "exported 2 sessions to logs\n" {
 		t.Errorf("said %q", got)
 	}
@@ -358,6 +364,19 @@ func TestImportedOrphan(t *testing.T) {
 		t.Errorf("tree:\n%s", got)
 	}
 	a.must("sessions", "verify")
+}
+
+// Nor does such a session need an identity: whatever import takes, verify passes.
+func TestImportedOrphanWithoutIdentity(t *testing.T) {
+	h := newHome(t)
+	h.stdin = `{"type":"session","version":0,"id":"c","createdAt":1,"parentSession":"gone","origin":"subagent","delegationDepth":1}` + "\n" +
+		`{"type":"turn/start","seq":0,"time":1,"data":{"turn":1}}` + "\n" + `{"type":"turn/end","seq":1,"time":1,"data":{"turn":1,"reason":{"kind":"completed"}}}` + "\n"
+	if o := h.run("sessions", "import", "-"); o.code != exitOK {
+		t.Fatalf("%d %s", o.code, o.errOut)
+	}
+	if o := h.run("sessions", "verify"); o.code != exitOK || !strings.Contains(o.out, "no fault") {
+		t.Errorf("%d %s%s", o.code, o.out, o.errOut)
+	}
 }
 
 // An export that cannot be read to its end leaves no file.

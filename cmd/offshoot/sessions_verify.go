@@ -254,6 +254,9 @@ func (v *verifier) check(ctx context.Context, rec session.Record, events iter.Se
 	switch {
 	case err == nil:
 		one.errs = append(one.errs, v.seen.faults()...)
+		if report.Identity != nil && rec.Meta.Root != rec.Header.ID {
+			one.errs = append(one.errs, fmt.Errorf("session %s: %w", rec.Header.ID, report.Identity))
+		}
 	case faulty(err):
 		// What was folded up to the fault proves nothing.
 		one.errs = append(one.errs, err)
@@ -310,10 +313,8 @@ type witness struct {
 	rec    *session.Record
 	units  []projection.Unit
 
-	head       int64
-	turns      bool // the session opened a turn of its own
-	descriptor *session.DescriptorEvent
-	wrong      []error
+	head  int64
+	wrong []error
 }
 
 func newWitness(units *projection.Registry, h *session.Header, rec *session.Record) *witness {
@@ -324,12 +325,6 @@ func newWitness(units *projection.Registry, h *session.Header, rec *session.Reco
 func (w *witness) Apply(e *session.Event) {
 	w.Cells.Apply(e)
 	w.head = e.Seq + 1
-	switch p := e.Payload().(type) {
-	case *session.TurnStart:
-		w.turns = true
-	case *session.DescriptorEvent:
-		w.descriptor = p
-	}
 	for _, c := range w.rec.Cells {
 		if c.Seq == e.Seq {
 			w.compare(c, false)
@@ -372,15 +367,5 @@ func (w *witness) faults() []error {
 			}
 		}
 	}
-	faults := w.wrong
-	if w.header.Origin == session.OriginSubagent && w.turns {
-		// Identity counts only in a session's own suffix (core D32; amendments P19, P22).
-		switch d := w.descriptor; {
-		case d == nil:
-			faults = append(faults, fmt.Errorf("session %s: it was delegated and has run, but its log holds no descriptor of its own", w.header.ID))
-		case d.Err != nil:
-			faults = append(faults, fmt.Errorf("session %s: %w", w.header.ID, d.Err))
-		}
-	}
-	return faults
+	return w.wrong
 }

@@ -244,7 +244,9 @@ func (l *agentLoader) read(d agentFolder, tell func(*Error)) []agentText {
 	}
 	defer done()
 	for _, name := range listAgentFiles(fsys, dir, d.path, refuse) {
-		one(fsys, path.Join(dir, name), filepath.Join(d.path, name), false)
+		if full := filepath.Join(d.path, name); !slices.Contains(d.extra, full) { // else it was read above
+			one(fsys, path.Join(dir, name), full, false)
+		}
 	}
 	return texts
 }

@@ -10,8 +10,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The agent files of Claude Code are another program's: nothing that they say stops a start, what has no counterpart here is
-// told in one note for each file, and no file is given more than it asks for. The rules:
+// The agent files of Claude Code are another program's: nothing that they say or are stops a start, also where something
+// cannot be read; what has no counterpart here is told in one note for each file, and no file is given more than it asks
+// for. Only a file that was named beside those of the folders must be one. The rules:
 //
 //   - name, description and the body are taken; the body is literal.
 //   - tools and disallowedTools go through the table below. A tool that is not in it, or only with a pattern in parentheses,
@@ -55,7 +56,7 @@ func (l *agentLoader) claude() {
 			d.path = ""
 		}
 		taken := map[string]agentText{}
-		for _, text := range l.read(d, l.unread) {
+		for _, text := range l.read(d, l.unread(d)) {
 			c := &claudeFile{l: l, r: &reader{tree: l.tree, file: text.path, kind: d.kind, home: l.home, f: l.f}}
 			name, problem := c.translate(text)
 			old, twice := taken[name]
@@ -79,17 +80,22 @@ func (l *agentLoader) claude() {
 	}
 }
 
-// unread takes a file that could not be read: what is wrong with its form is its own affair.
-func (l *agentLoader) unread(e *Error) {
-	if e.Kind == KindIO {
-		l.f.add(e)
-		return
+// unread notes what could not be read of a folder. What was named beside it is at fault instead.
+func (l *agentLoader) unread(d agentFolder) func(*Error) {
+	return func(e *Error) {
+		if e.Kind == KindIO && slices.Contains(d.extra, e.File) {
+			l.f.add(e)
+			return
+		}
+		text := e.Msg
+		if e.Line > 0 {
+			text = fmt.Sprintf("line %d: %s", e.Line, text)
+		}
+		if e.Err != nil {
+			text += ": " + e.Err.Error()
+		}
+		l.note(e.File, "is not taken: %s", text)
 	}
-	text := e.Msg
-	if e.Line > 0 {
-		text = fmt.Sprintf("line %d: %s", e.Line, text)
-	}
-	l.note(e.File, "is not taken: %s", text)
 }
 
 // claudeFile is one file in translation.

@@ -113,7 +113,7 @@ func TestClaudeTools(t *testing.T) {
 }
 
 // TestClaudeFilesBelow: our own definitions stand above them, the project's above the user's; a file that makes no agent
-// stops nothing, but one that cannot be read does.
+// stops nothing.
 func TestClaudeFilesBelow(t *testing.T) {
 	p := newPlace(t).user("agents: {claude: true, mine: {}}\n").
 		file(projectFile, "---\n---\nOurs.").
@@ -135,10 +135,6 @@ func TestClaudeFilesBelow(t *testing.T) {
 	if diff := cmp.Diff([]string{"read"}, got["both"].Tools.Allow); diff != "" {
 		t.Error(diff)
 	}
-	var notes []string
-	for _, n := range e.Notes {
-		notes = append(notes, p.short(n.String()))
-	}
 	const dir = "$WORK/.claude/agents/"
 	if diff := cmp.Diff([]string{
 		dir + "sub: is not taken: is a folder; agent files are read from the folder above it alone",
@@ -148,11 +144,45 @@ func TestClaudeFilesBelow(t *testing.T) {
 		dir + "reviewer.md: is not taken: agent reviewer is already defined by project $WORK/.offshoot/agents/reviewer.md:1",
 		dir + "root.md: is not taken: default is the root agent: define it in a configuration file, under agents.default",
 		dir + "z.md: is not taken: agent both is already defined by " + dir + "b.md",
-	}, notes); diff != "" {
+	}, p.notes()); diff != "" {
 		t.Error(diff)
 	}
 	p = newPlace(t).user("agents: {claude: true}\n").file("$WORK/.claude/agents", "a file")
-	if diff := cmp.Diff([]string{"config $WORK/.claude/agents: is not a folder"}, p.faults()); diff != "" {
+	if diff := cmp.Diff([]string{"$WORK/.claude/agents: is not taken: is not a folder"}, p.notes()); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// TestClaudeFileNamed: a file that was named stands in the place of the folder's that makes the same agent, without a word
+// about that; of two that were named the second one is told.
+func TestClaudeFileNamed(t *testing.T) {
+	const drafts = "$WORK/drafts/.claude/agents/"
+	p := newPlace(t).user("agents: {claude: true}\n").
+		file(claudeFile, "---\nname: reviewer\n---\nThe folder's.").
+		file(drafts+"a.md", "---\nname: reviewer\n---\nThe draft's.").
+		file(drafts+"b.md", "---\nname: reviewer\n---\nAnother draft's.")
+	p.o.AgentFiles = []string{p.long(drafts + "a.md")}
+	if notes := p.notes(); len(notes) > 0 {
+		t.Errorf("told: %q", notes)
+	}
+	p.o.AgentFiles = append(p.o.AgentFiles, p.long(drafts+"b.md"))
+	if diff := cmp.Diff([]string{drafts + "b.md: is not taken: agent reviewer is already defined by " + drafts + "a.md"}, p.notes()); diff != "" {
+		t.Error(diff)
+	}
+	if got := p.load().Config.Agents["reviewer"].Persona; got == nil || *got != "The draft's." {
+		t.Errorf("persona %v", got)
+	}
+	p.o.AgentFiles = nil
+	if got := p.load().Config.Agents["reviewer"].Persona; got == nil || *got != "The folder's." {
+		t.Errorf("persona %v", got)
+	}
+}
+
+// notes loads the configuration and returns its notes.
+func (p *place) notes() (notes []string) {
+	p.t.Helper()
+	for _, n := range p.load().Notes {
+		notes = append(notes, p.short(n.String()))
+	}
+	return notes
 }

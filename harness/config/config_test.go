@@ -322,11 +322,20 @@ func TestFiltersCombine(t *testing.T) {
 
 // TestProviderManagedKeepsItsMeaning: --max-depth lowers the caps that are ours, and the deployment's bound always.
 func TestProviderManagedKeepsItsMeaning(t *testing.T) {
-	p := newPlace(t).user("providers: {a: {provider: spawn, maxDepth: provider-managed}}")
+	p := newPlace(t).user("providers: {a: {provider: spawn, maxDepth: provider-managed}, b: {provider: spawn, toolName: b}}\n"+
+		"agents: {default: {}, plain: {}, deep: {maxDepth: 5}, managed: {maxDepth: provider-managed}}").file("$WORK/.offshoot/agents/filed.md", "---\nmaxDepth: 2\n---\n")
 	p.o.Flags.MaxDepth = ptr(1)
 	c := p.load().Config
 	if !c.Providers["a"].MaxDepth.Managed || c.Limits.MaxDepth != 1 {
 		t.Errorf("got %+v, limit %d", c.Providers["a"].MaxDepth, c.Limits.MaxDepth)
+	}
+	got := map[string]config.Depth{"provider b": c.Providers["b"].MaxDepth}
+	for name, a := range c.Agents {
+		got[name] = a.MaxDepth
+	}
+	want := map[string]config.Depth{"provider b": {Max: 1}, "default": {}, "plain": {Max: 1}, "deep": {Max: 1}, "filed": {Max: 1}, "managed": {Managed: true}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("depths (-want +got):\n%s", diff)
 	}
 }
 

@@ -3,12 +3,14 @@ package jsonl
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/offshoot-dev/offshoot/session"
 )
@@ -89,15 +91,28 @@ func makeFolders(dir string) (made []string, err error) {
 	return made, err
 }
 
+// Names of the files that an export is written to before it has its own name.
+const (
+	tempPrefix = ".offshoot-export-"
+	tempSuffix = ".tmp"
+)
+
 // WriteFile makes a file of what write writes. The file is there with all of it,
 // synced, or not at all (core D15), and its owner's alone. One that is there already
 // is left alone: the error wraps fs.ErrExist.
+//
+// It is written under another name in the same folder, .offshoot-export-*.tmp. What a
+// process that was killed has left there goes with the next export into that folder,
+// where files can be locked.
 func WriteFile(path string, write func(*Writer) error) (err error) {
 	if _, err := os.Lstat(path); err == nil {
 		return fmt.Errorf("write %s: %w", path, fs.ErrExist)
 	}
 	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, ".export-*.tmp")
+	if err := sweep(dir); err != nil {
+		return err
+	}
+	f, held, err := createTemp(dir)
 	if err != nil {
 		return err
 	}
@@ -105,15 +120,11 @@ func WriteFile(path string, write func(*Writer) error) (err error) {
 		if rerr := os.Remove(f.Name()); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 			err = errors.Join(err, rerr)
 		}
+		if held != nil {
+			err = errors.Join(err, held.Close())
+		}
 	}()
-	w := NewWriter(f)
-	if err = write(w); err == nil {
-		err = w.Flush()
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err := fill(f, write); err != nil {
 		return err
 	}
 	if err := publish(f.Name(), path); err != nil {
@@ -123,6 +134,85 @@ func WriteFile(path string, write func(*Writer) error) (err error) {
 		return errors.Join(err, os.Remove(path))
 	}
 	return nil
+}
+
+// output is what of a file an export writes to.
+type output interface {
+	io.WriteCloser
+	Sync() error
+}
+
+// fill writes, syncs and closes a file; it is closed in any case.
+func fill(f output, write func(*Writer) error) error {
+	w := NewWriter(f)
+	err := write(w)
+	if err == nil {
+		err = w.Flush()
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// createTemp makes a file to export to. While held is open, no sweep takes it; it is nil
+// where there are no sweeps.
+func createTemp(dir string) (f, held *os.File, err error) {
+	for range 100 {
+		if f, err = os.CreateTemp(dir, tempPrefix+"*"+tempSuffix); err != nil {
+			return nil, nil, err
+		}
+		if !canLock {
+			return f, nil, nil
+		}
+		if held, err = os.Open(f.Name()); err == nil {
+			lock(held, true) // where it fails, it fails for a sweep too
+			var here, there fs.FileInfo
+			if here, err = held.Stat(); err == nil {
+				there, err = os.Lstat(f.Name())
+			}
+			if err == nil && os.SameFile(here, there) {
+				return f, held, nil
+			}
+			err = errors.Join(err, held.Close())
+		}
+		err = errors.Join(err, f.Close())
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, errors.Join(err, os.Remove(f.Name()))
+		}
+		// A sweep came before the lock.
+	}
+	return nil, nil, fmt.Errorf("make a file in %s: it is removed again each time", dir)
+}
+
+// sweep removes what killed exports have left in a folder. What cannot be seen or
+// opened is not ours to remove; whether the folder can be written to is seen next.
+func sweep(dir string) error {
+	if !canLock {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	var errs []error
+	for _, e := range entries {
+		if name := e.Name(); !e.Type().IsRegular() || !strings.HasPrefix(name, tempPrefix) || !strings.HasSuffix(name, tempSuffix) {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		f, err := os.Open(path)
+		if err != nil {
+			continue
+		}
+		if lock(f, false) {
+			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, fmt.Errorf("remove what an export left behind: %w", err))
+			}
+		}
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // publish gives a finished file its name unless that is taken.

@@ -236,3 +236,67 @@ func TestWriteFile_D15(t *testing.T) {
 		t.Errorf("into no folder: %v", err)
 	}
 }
+
+// disk is a file of which a power cut leaves what was synced.
+type disk struct {
+	text, safe string
+	closed     bool
+	fail       error // of Sync
+}
+
+func (d *disk) Write(p []byte) (int, error) {
+	d.text += string(p)
+	return len(p), nil
+}
+
+func (d *disk) Sync() error {
+	if d.fail == nil {
+		d.safe = d.text
+	}
+	return d.fail
+}
+
+func (d *disk) Close() error {
+	d.closed = true
+	return nil
+}
+
+// core D15: a file has its name only when all of it is on the disk.
+func TestExportIsSynced_D15(t *testing.T) {
+	write := func(w *jsonl.Writer) error { return w.Write(&session.Header{ID: "s"}, parse(t, []string{turn})) }
+	good, bad := &disk{}, &disk{fail: errors.New("disk on fire")}
+	if err := jsonl.Fill(good, write); err != nil || !strings.Contains(good.text, "turn/start") || good.safe != good.text || !good.closed {
+		t.Errorf("%v: written %q, synced %q", err, good.text, good.safe)
+	}
+	if err := jsonl.Fill(bad, write); !errors.Is(err, bad.fail) || !bad.closed {
+		t.Errorf("a sync that failed: %v", err)
+	}
+}
+
+// What an export that was killed has left goes with the next one; what one is at work on
+// stays, and so does what is nobody's export.
+func TestWriteFileSweeps(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("files are not locked there, and nothing is swept")
+	}
+	dir := t.TempDir()
+	put(t, dir, ".offshoot-export-1.tmp", "half a lo")
+	put(t, dir, ".offshoot-export-2", "mine")
+	put(t, dir, "3.tmp", "mine")
+	put(t, dir, ".offshoot-export-4.tmp/file", "mine")
+	write := func(w *jsonl.Writer) error { return w.Write(&session.Header{ID: "s"}, parse(t, []string{turn})) }
+	err := jsonl.WriteFile(filepath.Join(dir, "outer"), func(w *jsonl.Writer) error {
+		if _, err := os.Stat(filepath.Join(dir, ".offshoot-export-1.tmp")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("what was left is there: %v", err)
+		}
+		// Another export into the same folder meanwhile.
+		return errors.Join(jsonl.WriteFile(filepath.Join(dir, "inner"), write), write(w))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "-rw------- .offshoot-export-2\ndrwx------ .offshoot-export-4.tmp\n-rw------- .offshoot-export-4.tmp/file\n-rw------- 3.tmp\n-rw------- inner\n-rw------- outer"
+	if diff := cmp.Diff(want, tree(t, dir)); diff != "" {
+		t.Errorf("what lies there (-want +got):\n%s", diff)
+	}
+}

@@ -168,7 +168,15 @@ func head(id, parent string, depth int) string {
 
 // dialogue are the lines of n turns in which a person asks and a model answers,
 // each answer so long.
-func dialogue(n, size int) (lines []string) {
+func dialogue(n, size int) []string { return goOn(nil, n, size) }
+
+// delegated are the lines of a dialogue of a delegated session, which says what it is.
+func delegated(n, size int) []string {
+	return goOn([]string{`{"type":"subagent/descriptor","seq":0,"time":6,"data":{"version":2,"mode":"one-shot","provider":"spawn"}}`}, n, size)
+}
+
+// goOn appends a dialogue.
+func goOn(lines []string, n, size int) []string {
 	add := func(format string, args ...any) {
 		lines = append(lines, fmt.Sprintf(strings.Replace(format, "SEQ", fmt.Sprint(len(lines)), 1), args...))
 	}
@@ -188,7 +196,16 @@ func dialogue(n, size int) (lines []string) {
 
 // whole is a log of n turns.
 func whole(id, parent string, depth, n int) string {
-	return file(append([]string{head(id, parent, depth)}, dialogue(n, 10)...)...)
+	return chat(id, parent, depth, n, 10)
+}
+
+// chat is a log of n turns with answers of a size.
+func chat(id, parent string, depth, n, size int) string {
+	lines := dialogue(n, size)
+	if parent != "" {
+		lines = delegated(n, size)
+	}
+	return file(append([]string{head(id, parent, depth)}, lines...)...)
 }
 
 const mark = `{"type":"session/imported","seq":%d,"time":1700000000000,"ignorable":true,"data":{}}`

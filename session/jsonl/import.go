@@ -19,6 +19,9 @@ var (
 	// ErrParentStored: the log names a parent that is stored already and does not
 	// come with it. An import is data: it puts no child into anybody's tree.
 	ErrParentStored = errors.New("its parent session is stored here already; a tree is imported as a whole or not at all")
+	// ErrNoIdentity: the log of a delegated session that comes with its parent does not
+	// say which child it is (session.Report.Identity).
+	ErrNoIdentity = errors.New("it comes with its parent and does not say which child it is")
 )
 
 // Log is one log that was imported.
@@ -50,7 +53,7 @@ type Log struct {
 // It returns the logs, parents first. An error beside them is about giving up their
 // ownership: all of them are stored. Otherwise errors are *Error: those of a Reader, of
 // session.Registry.CheckImport and Import; ErrTwice, ErrParentStored,
-// session.ErrExists; or the store's, or the cause of ctx's end; *UndoError.
+// ErrNoIdentity, session.ErrExists; or the store's, or the cause of ctx's end; *UndoError.
 func Import(ctx context.Context, reg *session.Registry, sources []Source) ([]*Log, error) {
 	s := set{ctx: ctx, reg: reg, byID: map[session.ID]*Log{}}
 	for i := range sources {
@@ -175,6 +178,9 @@ func (s *set) place() error {
 			if h.Origin == session.OriginSubagent && h.DelegationDepth <= l.parent.Header.DelegationDepth {
 				return l.fault(&session.CorruptError{ID: h.ID, Seq: -1, Err: fmt.Errorf(
 					"its delegation depth %d is not below its parent's, %d", h.DelegationDepth, l.parent.Header.DelegationDepth)})
+			}
+			if err := l.Report.Identity; err != nil {
+				return l.fault(fmt.Errorf("session %s: %w: %w; without its parent it can be imported as the root of its own tree", h.ID, ErrNoIdentity, err))
 			}
 			continue
 		}

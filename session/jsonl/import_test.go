@@ -39,8 +39,8 @@ func TestImport(t *testing.T) {
 		got = append(got, line)
 	}
 	want := []string{
-		"one:19 other of other, 1 events, 1 turns, turn 1 open, torn at 21",
-		"two:1 root of root, 16 events, 2 turns", "one:10 kid of root, 8 events, 1 turns", "one:1 grandkid of root, 8 events, 1 turns",
+		"one:21 other of other, 1 events, 1 turns, turn 1 open, torn at 23",
+		"two:1 root of root, 16 events, 2 turns", "one:11 kid of root, 9 events, 1 turns", "one:1 grandkid of root, 9 events, 1 turns",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("imported (-want +got):\n%s", diff)
@@ -111,6 +111,7 @@ func TestImportRefuses_D11(t *testing.T) {
 		{"its own parent", whole("bad", "bad", 1, 1), 1, "delegation depth 1 is not below its parent's, 1", new(*session.CorruptError)},
 		{"parents in a circle", file(`{"type":"session","version":0,"id":"a","createdAt":1,"parentSession":"b","delegationDepth":0}`) +
 			file(`{"type":"session","version":0,"id":"b","createdAt":1,"parentSession":"a","delegationDepth":0}`), 1, "round in a circle", new(*session.CorruptError)},
+		{"it does not say which child it is", file(append([]string{head("bad", "good", 1)}, dialogue(1, 10)...)...), 1, "no descriptor of its own; without its parent it can be imported", jsonl.ErrNoIdentity},
 		{"not below its parent", whole("bad", "good", 0, 1), 1, "delegation depth 0", new(*session.CorruptError)},
 		{"an unknown type", broken(`{"type":"x/y","seq":1,"time":1,"data":{}}`), 3, `event type "x/y" is unknown`, new(*session.UnsupportedError)},
 		{"an unknown member", broken(`{"type":"step/start","seq":1,"time":1,"data":{"turn":1,"step":1,"note":"n"}}`), 3, `unknown key "note"`, new(*session.UnsupportedError)},
@@ -175,7 +176,7 @@ func TestImportOrphan(t *testing.T) {
 
 // large is a log that takes several writes.
 func large(id, parent string, depth int) string {
-	return file(append([]string{head(id, parent, depth)}, dialogue(6, 250<<10)...)...)
+	return chat(id, parent, depth, 6, 250<<10)
 }
 
 // Whatever write fails: nothing of the import is left. Meanwhile nobody can open what
@@ -330,8 +331,12 @@ func TestExportPrefix(t *testing.T) {
 		{Payload: &session.TurnStart{Turn: 1}}, {Payload: &session.TurnEnd{Turn: 1, Kind: session.EndCompleted}}, {Payload: &session.Title{Title: "Mine"}},
 	}
 	parent := store(session.New{ID: "parent", Cwd: "/p"}, turn...)
+	child, err := session.NewDescriptor(session.Descriptor{Mode: session.ModeOneShot, Provider: "fork"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	store(session.New{ID: "kid", ParentSession: "parent", Root: "parent", Origin: session.OriginSubagent, DelegationDepth: 1, Seed: &session.Seed{Prefix: parent.Prefix()}},
-		session.Draft{Payload: &session.TurnStart{Turn: 2}}, session.Draft{Payload: &session.TurnEnd{Turn: 2, Kind: session.EndCompleted}})
+		session.Draft{Payload: child}, session.Draft{Payload: &session.TurnStart{Turn: 2}}, session.Draft{Payload: &session.TurnEnd{Turn: 2, Kind: session.EndCompleted}})
 	if rec := s.record("kid"); rec.Meta.Prefix.Len != 3 {
 		t.Fatalf("the child shares %+v", rec.Meta.Prefix)
 	}
@@ -341,7 +346,7 @@ func TestExportPrefix(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := strings.Replace(exported, "\n"+`{"type":"session","version":0,"id":"kid"`, "\n"+fmt.Sprintf(mark, 4)+"\n"+`{"type":"session","version":0,"id":"kid"`, 1) + fmt.Sprintf(mark, 6) + "\n"
+	want := strings.Replace(exported, "\n"+`{"type":"session","version":0,"id":"kid"`, "\n"+fmt.Sprintf(mark, 4)+"\n"+`{"type":"session","version":0,"id":"kid"`, 1) + fmt.Sprintf(mark, 7) + "\n"
 	if diff := cmp.Diff(want, there.export("parent")+there.export("kid")); diff != "" {
 		t.Errorf("there (-want +got):\n%s", diff)
 	}

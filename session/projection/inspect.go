@@ -15,8 +15,9 @@ type Inspection struct {
 	// Err is why the log could not be read: the store's error, or a log that is not
 	// what its record says. The other fields mean nothing then.
 	Err error
-	// Fault says that the log was read but a registered unit, of whatever key, cannot
-	// be folded over it. Summary means nothing then.
+	// Fault says that the log could be read up to an event which a registered unit, of
+	// whatever key, cannot be folded over; the rest was not looked at. Summary means
+	// nothing then.
 	Fault error
 }
 

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
+	"weak"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -154,4 +157,54 @@ func tail(lines ...line) []session.Event {
 		l.add(x.typ, "%s", x.data)
 	}
 	return l.events[2:]
+}
+
+// A value that was read from a log holds nothing of the memory that the log was read
+// into: a listing keeps its values, and a store reads many events into one piece.
+func TestColdValuesHoldNoLog(t *testing.T) {
+	lines := []line{
+		{session.TypeDescriptor, `{"version":2,"mode":"one-shot","provider":"spawn","label":"a label of its own"}`},
+		{session.TypeTitle, `{"title":"a title of its own"}`},
+		{session.TypeTurnStart, `{"turn":1}`},
+		{session.TypeTurnEnd, `{"turn":1,"reason":{"kind":"aborted","reason":{"kind":"hook","reason":"a reason of its own"}}}`},
+	}
+	r := registry(t)
+	keep := map[string]any{} // what is kept of each way of reading, as a caller does
+	batches := map[string]weak.Pointer[[1 << 16]byte]{}
+	// batch reads the log as a store does, into one piece of memory.
+	batch := func(name string) *shelf {
+		buf := new([1 << 16]byte)
+		batches[name] = weak.Make(buf)
+		var events []session.Event
+		at := 0
+		for _, e := range logOf(lines...).events {
+			n := copy(buf[at:], e.Data())
+			events = append(events, session.RawEvent(e, buf[at:at+n:at+n]))
+			at += n
+		}
+		return &shelf{events: events, head: int64(len(events))}
+	}
+	keep["inspect"] = r.Inspect(t.Context(), batch("inspect"), "s")
+	for _, u := range r.Units() {
+		s := batch(u.Key)
+		snap, err := r.Read(t.Context(), s, session.Record{Header: session.Header{ID: "s"}, Meta: session.Meta{Root: "s"}, Head: s.head}, u.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keep[u.Key] = snap
+	}
+	runtime.GC()
+	for name, p := range batches {
+		if p.Value() != nil {
+			t.Errorf("%s: the value holds on to the batch", name)
+		}
+	}
+	for name, want := range map[string]string{session.CellIdentity: "a label of its own", session.CellTitle: "a title of its own"} {
+		if got := string(keep[name].(projection.Snapshot).AppendJSON(nil)); !strings.Contains(got, want) {
+			t.Errorf("%s is %s", name, got)
+		}
+	}
+	if in := keep["inspect"].(projection.Inspection); in.Err != nil || in.Fault != nil || in.Summary.Identity == nil || in.Summary.Identity.Label == nil {
+		t.Errorf("inspected: %+v", in)
+	}
 }

@@ -68,6 +68,51 @@ func TestClockStepTakesNothing(t *testing.T) {
 	}
 }
 
+// How long the host was up is stored with every heartbeat, so that an owner that lives
+// for long does not look old; and it decides only where it can: a host that was started
+// again since, or that does not tell, leaves it to the clock (design § 4, Ownership).
+func TestUptimeOfAnOwner(t *testing.T) {
+	path := newPath(t)
+	var shift, up atomic.Int64
+	up.Store(int64(time.Hour))
+	options := func() sqlite.Options {
+		return sqlite.Options{
+			Synchronous: sqlite.Normal, Heartbeat: time.Hour,
+			Now: func() time.Time { return time.Now().Add(time.Duration(shift.Load())) },
+		}.WithUptime(func() time.Duration { return time.Duration(up.Load()) })
+	}
+	a, b := mustOpen(t, path, options()), mustOpen(t, path, options())
+	w := create(t, a, "s", 1)
+	for head := range int64(3) {
+		up.Add(int64(10 * time.Second))
+		a.Age(8 * time.Second)
+		if err := w.Append(t.Context(), 1+head, events(1+head, 1, 0), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := up.Load()
+	for _, step := range []struct {
+		name      string
+		up, shift time.Duration
+		live      bool
+	}{
+		{"as it was", time.Duration(last), 0, true},
+		{"the clock alone went on", time.Duration(last), time.Hour, true},
+		{"measured a little earlier", time.Duration(last) - time.Second/2, time.Hour, true},
+		{"the host alone went on", time.Duration(last) + 16*time.Second, 0, false},
+		{"started again, just now", 5 * time.Second, 0, true},
+		{"started again, long ago", 5 * time.Second, time.Hour, false},
+		{"not told, just now", 0, 0, true},
+		{"not told, long ago", 0, time.Hour, false},
+	} {
+		up.Store(int64(step.up))
+		shift.Store(int64(step.shift))
+		if rec, _, err := b.Inspect(t.Context(), "s"); err != nil || rec.Live != step.live {
+			t.Errorf("%s: live %v, %v; want %v", step.name, rec.Live, err, step.live)
+		}
+	}
+}
+
 // A file of the time before owners told how long their host was up can be read as
 // it is and is brought up to date by who writes.
 func TestOlderOwnerTable(t *testing.T) {

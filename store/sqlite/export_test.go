@@ -40,6 +40,11 @@ func (s *Store) Waiting() int {
 	return len(s.queue)
 }
 
+// Place looks for what the columns of a row tell of a header.
+func (s *Store) Place(ctx context.Context, num int64, h *session.Header) error {
+	return s.read(ctx, func(inner context.Context, c *readConn) error { return place(inner, c, num, h) })
+}
+
 // HostUptime is how long the host is up.
 func HostUptime() time.Duration { return hostUptime() }
 

@@ -99,7 +99,10 @@ func (s *Store) List(ctx context.Context, f session.Filter, p session.Page) (ses
 // place fills in what a damaged row's own columns tell of its header.
 func place(ctx context.Context, c *readConn, num int64, h *session.Header) error {
 	var parent string
-	_, err := c.row(ctx, sqlPlace, []any{num}, []any{&h.CreatedAt, &parent, &h.Origin})
+	found, err := c.row(ctx, sqlPlace, []any{num}, []any{&h.CreatedAt, &parent, &h.Origin})
+	if err == nil && !found {
+		err = fmt.Errorf("row %d of session %s is gone within one snapshot", num, h.ID)
+	}
 	h.ParentSession = session.ID(parent)
 	return err
 }

@@ -52,3 +52,20 @@ func TestRowsAreBounded(t *testing.T) {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
 }
+
+// A row that cannot be read stands in its place by its own columns; if those are not to be
+// had, the listing fails rather than put it at the beginning of time.
+func TestPlaceOfARow(t *testing.T) {
+	s := mustOpen(t, newPath(t), normal)
+	w := create(t, s, "s", 1)
+	if err := w.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h := session.Header{ID: "s"}
+	if err := s.Place(t.Context(), 1, &h); err != nil || h.CreatedAt == 0 {
+		t.Errorf("%+v, %v", h, err)
+	}
+	if err := s.Place(t.Context(), 2, &h); err == nil {
+		t.Error("a row that is not there has a place")
+	}
+}

@@ -118,7 +118,6 @@ func inDir[A any](fn func(ctx context.Context, d *dir, args *A) (*output, error)
 }
 
 // define builds one definition.
-
 func define[A any](name, text, schema string, readOnly bool, do body[A]) tool.Definition {
 	d := tool.Definition{
 		Name:        name,
