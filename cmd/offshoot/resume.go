@@ -28,7 +28,7 @@ func newResumeCommand(a *app) *cobra.Command {
 			"What came in the queue of an imported session waits until you give a prompt, and runs first then. Such a session\n" +
 			"works in the folder that you are in if that is its own, else in the one that --cwd names, and on the configured\n" +
 			"model where its own route is unknown.\n\n" +
-			delegateHelp + "\n\n" + schemaHelp + "\n" +
+			showHelp + "\n\n" + delegateHelp + "\n\n" + schemaHelp + "\n" +
 			"It concerns what runs now: an earlier answer of the session is in its log.\n\n" + jsonHelp,
 		Args: arguments(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
