@@ -39,18 +39,6 @@ func summaryOf(t *testing.T, stderr string) (rows, ids []string) {
 	return rows, ids
 }
 
-// uttered returns what stderr shows that a child said, and fails if a line is torn.
-func uttered(stderr, label string) string {
-	var b strings.Builder
-	for _, line := range lines(stderr) {
-		who, what, found := strings.Cut(strings.TrimLeft(line, " "), " │")
-		if found && who == label {
-			b.WriteString(strings.TrimPrefix(what, " ") + "\n")
-		}
-	}
-	return b.String()
-}
-
 // TestSummary: at the end each child has a line, at any depth, whatever became of
 // it, and sessions show takes the id in it.
 func TestSummary(t *testing.T) {

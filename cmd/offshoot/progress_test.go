@@ -203,4 +203,72 @@ func TestVoiceCountsWhatBrokeOff(t *testing.T) {
 	}
 }
 
+// An answer that was not streamed is shown when it is logged.
+func TestVoiceOfUnstreamedAnswer(t *testing.T) {
+	reg, err := session.NewRegistry(t.Context(), session.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := reg.Prepare(t.Context(), session.New{ID: "child"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, shown := still(t, display{verbose: true})
+	p.mu.Lock()
+	p.add("root", "")
+	n := p.add("child", "root")
+	p.mu.Unlock()
+	s.Watch(&follower{p: p, n: n, s: s})
+	answer := message.Message{ID: "m1", Role: message.RoleAssistant, Source: message.Source{Kind: message.SourceModel}, Content: []message.Block{{Type: message.BlockText, Text: "all\nat once"}}}
+	for _, payload := range []session.Payload{&session.TurnStart{Turn: 1}, &session.StepStart{Turn: 1, Step: 1}, &session.AssistantMessage{Turn: 1, Step: 1, Message: answer}} {
+		if _, err := s.Append(session.Draft{Payload: payload}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.stop()
+	if got := uttered(shown.String(), "subagent"); got != "all\nat once\n" {
+		t.Errorf("shown %q of\n%s", got, shown)
+	}
+}
+
+// A line that a child is in when all is over is shown, also where its log tells of no
+// end.
+func TestVoiceOfChildWithoutEnd(t *testing.T) {
+	p, shown := still(t, display{verbose: true})
+	p.mu.Lock()
+	p.add("root", "")
+	p.add("child", "root").voice.say("half a line")
+	p.mu.Unlock()
+	p.stop()
+	if !strings.HasPrefix(shown.String(), "  subagent │ half a line\nCHILD ") {
+		t.Errorf("%s", shown)
+	}
+}
+
+// Characters take as many cells as a terminal gives them.
+func TestColumns(t *testing.T) {
+	for text, want := range map[string]int{"": 0, "abc": 3, "é": 1, "e\u0301": 1, "漢字": 4, "ｱ": 1, "Ａ": 2, "🙂": 2, "└─ ✓ …": 6, "\u200d": 0} {
+		if got := columns(text); got != want {
+			t.Errorf("%q takes %d cells, want %d", text, got, want)
+		}
+	}
+	for most, want := range map[int]string{0: "漢字ab", 6: "漢字ab", 5: "漢字…", 4: "漢…", 3: "漢…", 2: "…", 1: "…"} {
+		if got := fit("漢字ab", most); got != want {
+			t.Errorf("in %d cells: %q, want %q", most, got, want)
+		}
+	}
+}
+
 func textLines(text string) []string { return strings.Split(strings.TrimSuffix(text, "\n"), "\n") }
+
+// uttered returns what stderr shows that a child said.
+func uttered(stderr, label string) string {
+	var b strings.Builder
+	for _, line := range textLines(stderr) {
+		who, what, found := strings.Cut(strings.TrimLeft(line, " "), " │")
+		if found && who == label {
+			b.WriteString(strings.TrimPrefix(what, " ") + "\n")
+		}
+	}
+	return b.String()
+}

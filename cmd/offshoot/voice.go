@@ -145,24 +145,15 @@ func wholeRunes(text []byte) int {
 
 // chunk is a hook: it takes what a child says while it says it.
 func (p *progress) chunk(a *agent.Agent, c llm.Chunk) {
-	if a.Root() {
-		return // what it says last is the answer, on stdout
+	if c.Kind != llm.ChunkTextDelta || a.Root() {
+		return // what the root says last is the answer, on stdout
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.nodes[a.ID()]
-	if n == nil {
-		return
-	}
-	switch c.Kind {
-	case llm.ChunkTextDelta:
+	if n := p.nodes[a.ID()]; n != nil {
 		n.voice.say(c.Text)
-	case llm.ChunkBlockEnd:
-		n.voice.endLine()
-	default:
-		return
+		p.queue(n)
 	}
-	p.queue(n)
 }
 
 // queue has what a node said shown, if there is a line of it. p.mu is held.
