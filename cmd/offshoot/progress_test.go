@@ -69,7 +69,7 @@ func family(t *testing.T, d display) (*progress, *strings.Builder) {
 // No line of the summary or the tree is wider than the terminal, and while there is room
 // for it an id that is cut is still the id of one child.
 func TestProgressFits(t *testing.T) {
-	for _, most := range []int{20, 40, 80, 100, 120, 200} {
+	for _, most := range []int{20, 40, 66, 80, 100, 120, 200} {
 		p, shown := family(t, display{tty: true, size: func() (int, int) { return most, 24 }})
 		var tree []string
 		p.mu.Lock()
@@ -90,7 +90,7 @@ func TestProgressFits(t *testing.T) {
 			fields := strings.Fields(line)
 			ids[fields[len(fields)-1]] = true
 		}
-		if most >= 80 && len(ids) != 30 {
+		if most >= 66 && len(ids) != 30 {
 			t.Errorf("at %d the ids tell %d children apart:\n%s", most, len(ids), shown)
 		}
 		if most >= 80 && !strings.Contains(tree[1], "123k tokens · 12 calls · 1m40s") {

@@ -65,6 +65,9 @@ func (p *progress) summary() string {
 	for _, row := range rows {
 		line := ""
 		for i, cell := range row {
+			if widths[i] == 0 {
+				continue // it was left out
+			}
 			if i > 0 {
 				line += gap
 			}
@@ -89,35 +92,47 @@ func widest(rows [][]string) []int {
 	return widths
 }
 
-// narrow makes the rows fit into most cells as far as they can be: first the labels
-// are cut, then the ids, to where they still tell the sessions of this run apart, then the
-// models and the modes.
+// narrow makes the rows fit into most cells as far as they can be. Long labels are cut
+// first, then the ids, to where they still tell the sessions of this run apart, then models;
+// where that is not enough the modes and the models are left out, before labels become
+// short.
 func narrow(rows [][]string, most int) {
-	excess := func() int {
-		n := len(gap) * (summaryColumns - 1)
-		for _, w := range widest(rows) {
-			n += w
+	// excess is how many cells are too many while column col takes at most least.
+	excess := func(col, least int) int {
+		n := -len(gap)
+		for i, w := range widest(rows) {
+			if i == col {
+				w = min(w, least)
+			}
+			if w > 0 {
+				n += w + len(gap)
+			}
 		}
 		return n - most
 	}
 	cut := func(col, least int) {
-		if n := excess(); n > 0 {
-			to := max(widest(rows)[col]-n, least)
+		w := widest(rows)[col]
+		if n := excess(col, w); n > 0 && w > 0 {
 			for _, row := range rows {
-				row[col] = fit(row[col], to)
+				row[col] = fit(row[col], max(w-n, least))
 			}
 		}
 	}
-	const label, short = 24, 12
-	cut(colChild, label)
-	if excess() > 0 {
+	const longLabel, longModel, shortLabel = 24, 12, 5
+	if excess(colChild, longLabel) > 0 {
 		shorten(rows)
 	}
-	cut(colModel, short)
-	cut(colChild, leastLabel)
-	cut(colMode, 5)
-	cut(colModel, 6)
-	cut(colChild, 5)
+	if excess(colChild, leastLabel) > 0 {
+		cut(colModel, longModel)
+	}
+	for _, col := range []int{colMode, colModel} {
+		if excess(colChild, leastLabel) > 0 {
+			for _, row := range rows {
+				row[col] = ""
+			}
+		}
+	}
+	cut(colChild, shortLabel)
 }
 
 // shorten cuts the ids to beginnings that no other one of them has; offshoot sessions
