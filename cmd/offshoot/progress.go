@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,47 +18,75 @@ import (
 	"github.com/offshoot-dev/offshoot/tool"
 )
 
-// progress shows on stderr what the tree of agents is doing: one tree that is
-// redrawn on a terminal, plain lines otherwise.
-type progress struct {
-	w     io.Writer
-	live  bool // a terminal: redraw
-	quiet bool
-	now   func() time.Time
-	size  func() (width, height int)
+// display is how a run is shown.
+type display struct {
+	live    bool // a terminal that can be redrawn
+	tty     bool // a terminal of any kind: its width bounds the summary
+	quiet   bool
+	verbose bool
+	size    func() (width, height int) // of the terminal
+}
 
-	mu     sync.Mutex // guards following
-	root   *node
-	nodes  map[session.ID]*node  // of no agent: those are gone when they are disposed
-	names  map[session.ID]string // what children are called that have no node yet
-	kept   int                   // nodes of agents that are gone
-	drawn  int                   // lines of the last drawing
-	frame  int
+// progress shows on stderr what the tree of agents is doing: one tree that is
+// redrawn on a terminal, plain lines otherwise, and at the end a line for each
+// child. What it tells of an agent comes from that agent's log, from which nothing is
+// dropped; live events only say what it is doing. A terminal that takes nothing
+// holds up no agent: the hooks take mu alone.
+type progress struct {
+	display
+	w   io.Writer
+	now func() time.Time
+
+	out    sync.Mutex // guards w and following; taken before mu
+	free   *sync.Cond // paused has become 0
+	drawn  int        // lines of the last drawing
 	paused int
-	halted bool             // the run is being stopped
+	over   bool // nothing is shown any more
+
+	mu     sync.Mutex // guards following and all nodes; never held while writing
+	root   *node
+	nodes  map[session.ID]*node // of those that more will be heard of
+	kept   int                  // nodes of agents that are gone
+	frame  int
 	last   *message.Failure // the newest failure of a model call
+	spoken []*node          // those that said something which is not shown yet
+	hushed bool             // nobody says anything any more
 
 	stopTick chan struct{}
+	wake     chan struct{} // something is in spoken, or hushed
 	ticking  sync.WaitGroup
 }
 
+// node is what is known of one agent.
 type node struct {
-	label   string
-	depth   int
-	parent  *node
-	kids    []*node
-	gone    bool  // disposed
-	folded  int   // finished nodes below that are only counted
-	spent   int64 // their tokens
-	started time.Time
-	ended   time.Time
-	running bool
-	failed  bool
-	stopped bool // ended because the run was being stopped
-	doing   string
-	tokens  int64
-	calls   map[string]string // running tool calls: id to description
-	order   []string
+	id       session.ID // "" of a run that is in no session here
+	label    string     // what it is shown as
+	named    string     // its own label
+	number   int        // behind a label that others have too, or 0
+	depth    int
+	parent   *node
+	kids     []*node
+	folded   int   // finished nodes below that are only counted
+	spent    int64 // their tokens
+	provider string
+	model    string
+	tokens   int64
+	calls    int64 // tool calls that were made
+	started  time.Time
+	ended    time.Time
+	running  bool
+	end      session.EndKind     // of its last turn
+	stop     subagent.StopReason // what its parent was told
+	run      bool                // its parent will be told
+	disposed bool
+	gone     bool // nothing more will be heard of it
+
+	doing string
+	tools map[string]string // running tool calls: id to description
+	order []string
+
+	voice  voice
+	queued bool // it is in spoken
 }
 
 const (
@@ -68,19 +97,28 @@ const (
 	wrapOff    = "\x1b[?7l"
 	wrapOn     = "\x1b[?7h"
 	clearBelow = "\x1b[J"
+	// maxLabel and maxModel bound, in runes, what models and configurations call things.
+	maxLabel = 60
+	maxModel = 40
 )
 
-func newProgress(w io.Writer, live, quiet bool, size func() (int, int)) *progress {
-	p := &progress{w: w, live: live && !quiet, quiet: quiet, now: time.Now, size: size,
-		nodes: map[session.ID]*node{}, names: map[session.ID]string{}, stopTick: make(chan struct{})}
+// newProgress returns a display on w that works until stop is called.
+func newProgress(w io.Writer, d display) *progress {
+	d.live = d.live && !d.quiet
+	p := &progress{display: d, w: w, now: time.Now, nodes: map[session.ID]*node{},
+		stopTick: make(chan struct{}), wake: make(chan struct{}, 1)}
+	p.free = sync.NewCond(&p.out)
 	if p.live {
-		p.ticking.Go(p.run)
+		p.ticking.Go(p.redraw)
+	}
+	if p.verbose {
+		p.ticking.Go(p.speak)
 	}
 	return p
 }
 
-// run redraws until stop; stop joins it.
-func (p *progress) run() {
+// redraw draws until stop; stop joins it.
+func (p *progress) redraw() {
 	t := time.NewTicker(tick)
 	defer t.Stop()
 	for {
@@ -90,151 +128,274 @@ func (p *progress) run() {
 		case <-t.C:
 			p.mu.Lock()
 			p.frame++
-			p.draw()
 			p.mu.Unlock()
+			p.out.Lock()
+			p.draw()
+			p.out.Unlock()
 		}
 	}
 }
 
-// stop ends the display and leaves the final tree standing.
+// stop shows what was said and not shown yet, and ends the display with the
+// summary. Where there is none, the tree is left standing.
 func (p *progress) stop() {
+	p.hush()
 	close(p.stopTick)
 	p.ticking.Wait()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.draw()
-	p.drawn = 0
-	p.quiet = true
-}
-
-// halt says that the run is being stopped: who ends from now on did not finish.
-func (p *progress) halt() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.halted = true
+	p.out.Lock()
+	defer p.out.Unlock()
+	if summary := p.summary(); summary != "" && !p.quiet {
+		p.erase()
+		p.print(summary)
+	} else {
+		p.draw()
+	}
+	p.drawn, p.over = 0, true
 }
 
 // pause keeps the terminal free for somebody else until resume is called.
 func (p *progress) pause() (resume func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.out.Lock()
+	defer p.out.Unlock()
 	p.erase()
 	p.paused++
 	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.paused--
+		p.out.Lock()
+		defer p.out.Unlock()
+		if p.paused--; p.paused == 0 {
+			p.free.Broadcast()
+		}
 	}
 }
 
 // note prints a line for people above the tree.
 func (p *progress) note(format string, args ...any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.quiet {
+	p.out.Lock()
+	defer p.out.Unlock()
+	p.above(printable(fmt.Sprintf(format, args...)) + "\n")
+}
+
+// above prints whole lines above the tree. p.out is held.
+func (p *progress) above(lines string) {
+	if p.quiet || p.over {
 		return
 	}
 	p.erase()
-	p.print(printable(fmt.Sprintf(format, args...)) + "\n")
+	p.print(lines)
 	p.draw()
 }
 
-// started is a hook of the seam: it learns what a child is called. The child's
-// first live events may come before it or after it.
-func (p *progress) started(e subagent.StartEdge) {
-	if e.Label == "" {
-		return
+// watch makes p follow the agents and the delegations of a system. It returns a
+// function that waits until what was observed is shown.
+func (p *progress) watch(agents *agent.Registry, runs *subagent.Service) (stop func()) {
+	stop = agents.Observe(4096, p.observe)
+	if p.quiet {
+		return stop
+	}
+	hooks := agent.Hooks{Created: p.created, Disposed: p.disposed}
+	if p.verbose {
+		hooks.Chunk = p.chunk
+	}
+	agents.AddHooks(hooks)
+	runs.AddHooks(subagent.Hooks{Started: p.started, Ended: p.ended}, nil)
+	return stop
+}
+
+// created is a hook: it follows an agent from before its first event on.
+func (p *progress) created(a *agent.Agent) error {
+	owner := session.ID("")
+	if o := a.Owner(); o != nil {
+		owner = o.ID()
 	}
 	p.mu.Lock()
+	n := p.add(a.ID(), owner)
+	n.id = a.ID()
+	if o := a.Options(); o.Model != "" {
+		n.asked(o.Provider, o.Model)
+	}
+	p.mu.Unlock()
+	a.Session().Watch(&follower{p: p, n: n, s: a.Session()})
+	return nil
+}
+
+// disposed is a hook: an agent that has done nothing, as one that was vetoed, is no
+// child to be told of.
+func (p *progress) disposed(a *agent.Agent) {
+	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.quiet {
+	n := p.nodes[a.ID()]
+	if n == nil || n.parent == nil || !n.started.IsZero() {
 		return
 	}
-	name := printable(clip(e.Label, 60))
-	if n := p.nodes[e.ID]; n != nil {
-		n.label = name
+	delete(p.nodes, a.ID())
+	n.parent.kids = slices.DeleteFunc(n.parent.kids, func(k *node) bool { return k == n })
+}
+
+// follower moves a node by the log of its agent.
+type follower struct {
+	p *progress
+	n *node
+	s *session.Session
+}
+
+// Apply implements session.Fold.
+func (f *follower) Apply(e *session.Event) {
+	p, n := f.p, f.n
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch t := e.Payload().(type) {
+	case *session.TurnStart:
+		if n.started.IsZero() {
+			n.started = p.now()
+		}
+		n.running, n.ended, n.end = true, time.Time{}, ""
+	case *session.TurnEnd:
+		n.running, n.ended, n.end, n.doing = false, p.now(), t.Kind, ""
+	case *session.DescriptorEvent:
+		if t.Err == nil {
+			n.provider = printable(clip(t.Descriptor.Provider, maxLabel))
+			if t.Descriptor.Label != nil {
+				p.name(n, *t.Descriptor.Label)
+			}
+		}
+	case *session.RequestHeader:
+		n.asked(t.Config.Provider, t.Config.Model)
+	case *session.AssistantMessage:
+		if t.Usage != nil {
+			n.tokens += t.Usage.Total()
+		}
+	case *session.ToolCall:
+		n.calls++
+	}
+	if p.verbose && n.parent != nil {
+		n.voice.logged(f.s, e)
+		p.queue(n)
+	}
+}
+
+func (n *node) asked(provider, model string) {
+	n.model = printable(clip(provider+":"+model, maxModel))
+}
+
+// started is a hook of the seam. A run that is no agent of this process is known by
+// its edges alone.
+func (p *progress) started(e subagent.StartEdge) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.nodes[e.ID]
+	if !e.Local {
+		owner := session.ID("")
+		if e.Parent != nil {
+			owner = e.Parent.ID()
+		}
+		n = p.add(remote(&e), owner)
+		n.provider, n.started, n.running, n.disposed = printable(clip(e.Provider, maxLabel)), p.now(), true, true
+	}
+	if n == nil {
 		return
 	}
-	p.names[e.ID] = name
+	n.run = true
+	p.name(n, e.Label)
+}
+
+// remote is the key of a run that is in no session of this process: the ids of such
+// runs are unique for their parent only.
+func remote(e *subagent.StartEdge) session.ID { return session.ID("run " + e.RunID) }
+
+// ended is a hook of the seam: it learns what a child's parent is told.
+func (p *progress) ended(e subagent.EndEdge) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	id := e.ID
+	if !e.Local {
+		id = remote(&e.StartEdge)
+	}
+	n := p.nodes[id]
+	if n == nil {
+		return
+	}
+	n.stop, n.run = e.StopReason, false
+	if !e.Local {
+		n.running, n.ended = false, p.now()
+		if p.verbose {
+			n.voice.all(message.JoinText(e.Output))
+			p.queue(n)
+		}
+	}
+	p.settle(id, n)
 }
 
 // observe takes one live event.
 func (p *progress) observe(e agent.Event) {
+	if n, text := p.see(&e); text != "" {
+		p.line(n, text)
+	}
+}
+
+// see returns the plain line that tells of an event, or "".
+func (p *progress) see(e *agent.Event) (*node, string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch e.Kind {
 	case agent.EventMissed:
-		return
+		return nil, ""
 	case agent.EventRetry:
 		p.last = e.Retry
 	case agent.EventFailed:
 		f := llm.FailureOf(e.Err)
 		p.last = &f
 	}
-	if p.quiet {
-		return
-	}
-	id, owner := e.Agent.ID(), session.ID("")
-	if o := e.Agent.Owner(); o != nil {
-		owner = o.ID()
-	}
-	n := p.nodes[id]
+	n := p.nodes[e.Agent.ID()]
 	if n == nil {
-		n = p.add(id, owner)
+		return nil, ""
 	}
 	switch e.Kind {
 	case agent.EventStatus:
-		n.running = e.Status == agent.Running
-		if n.running && n.started.IsZero() {
-			n.started = p.now()
-		}
-		if !n.running {
-			n.stopped = p.halted
-			n.ended, n.doing = p.now(), ""
-			p.line(n, fmt.Sprintf("idle after %s, %s tokens", n.elapsed(p.now()), count(n.tokens)))
-		} else {
-			n.ended = time.Time{}
+		if e.Status != agent.Running {
+			n.doing = ""
+			return n, fmt.Sprintf("idle after %s, %s tokens", n.elapsed(p.now()), count(n.tokens))
 		}
 	case agent.EventChunk:
 		n.doing = doing(e.Chunk, n.doing)
 	case agent.EventMessage:
 		n.doing = ""
-		if e.Usage != nil {
-			n.tokens += e.Usage.Total()
-		}
 	case agent.EventToolStarted:
 		d := printable(clip(e.Call.Describe(), 60))
-		n.calls[e.Call.ID] = d
+		n.tools[e.Call.ID] = d
 		n.order = append(n.order, e.Call.ID)
-		p.line(n, d)
+		return n, d
 	case agent.EventToolEnded:
 		n.toolEnded(e.Call)
 		if e.Failed {
-			p.line(n, printable(clip(e.Call.Describe(), 60))+" failed")
+			return n, printable(clip(e.Call.Describe(), 60)) + " failed"
 		}
 	case agent.EventToolRefused:
 		n.doing = printable(clip(e.Call.Name, 60)) + " was refused"
-		p.line(n, printable(clip(fmt.Sprintf("%s was refused: %v", e.Call.Name, e.Err), 200)))
+		return n, printable(clip(fmt.Sprintf("%s was refused: %v", e.Call.Name, e.Err), 200))
 	case agent.EventRetry:
 		n.doing = "waiting to try again: " + printable(clip(e.Retry.Message, 60))
-		p.line(n, n.doing)
+		return n, n.doing
 	case agent.EventFailed:
-		n.failed = true
-		p.line(n, "failed: "+printable(clip(p.last.Message, 200)))
+		return n, "failed: " + printable(clip(p.last.Message, 200))
 	case agent.EventDisposed:
-		n.running = false
-		if n.ended.IsZero() {
+		n.running, n.disposed = false, true
+		if n.ended.IsZero() && !n.started.IsZero() {
 			n.ended = p.now()
 		}
-		p.forget(id, n)
+		p.settle(e.Agent.ID(), n)
 	}
+	return nil, ""
 }
 
-// forget notes that an agent is gone. Beyond maxNodes it folds finished leaves,
-// the oldest first, into counts of their parents.
-func (p *progress) forget(id session.ID, n *node) {
+// settle forgets an agent that is disposed, once its parent was told of its end.
+// Beyond maxNodes it folds finished leaves, the oldest first, into counts of their
+// parents.
+func (p *progress) settle(id session.ID, n *node) {
+	if !n.disposed || n.run || n.gone {
+		return
+	}
 	n.gone = true
-	delete(p.names, id)
+	n.tools, n.order = nil, nil
 	// What nothing else looks up needs no entry: a disposed agent has no more events,
 	// and no more children.
 	delete(p.nodes, id)
@@ -262,13 +423,8 @@ func (n *node) fold() bool {
 }
 
 func (n *node) toolEnded(c *tool.Call) {
-	delete(n.calls, c.ID)
-	for i, id := range n.order {
-		if id == c.ID {
-			n.order = append(n.order[:i:i], n.order[i+1:]...)
-			return
-		}
-	}
+	delete(n.tools, c.ID)
+	n.order = slices.DeleteFunc(n.order, func(id string) bool { return id == c.ID })
 }
 
 func doing(c llm.Chunk, was string) string {
@@ -284,7 +440,7 @@ func doing(c llm.Chunk, was string) string {
 }
 
 func (p *progress) add(id, owner session.ID) *node {
-	n := &node{calls: map[string]string{}, label: "agent"}
+	n := &node{tools: map[string]string{}, label: "agent"}
 	p.nodes[id] = n
 	parent := p.nodes[owner]
 	if parent == nil {
@@ -294,12 +450,39 @@ func (p *progress) add(id, owner session.ID) *node {
 		return n
 	}
 	n.parent, n.depth, n.label = parent, parent.depth+1, "subagent"
-	if name, ok := p.names[id]; ok {
-		n.label = name
-		delete(p.names, id)
-	}
 	parent.kids = append(parent.kids, n)
 	return n
+}
+
+// name gives a child its label, with a number behind it where another one has it
+// already: lines of both may stand in turn.
+func (p *progress) name(n *node, label string) {
+	label = strings.TrimSpace(printable(clip(label, maxLabel)))
+	if label == "" || n.named == label {
+		return
+	}
+	n.named = label
+	most := 0
+	if p.root != nil {
+		p.root.each(func(k *node) {
+			if k != n && k.named == label {
+				most = max(most, k.number, 1)
+			}
+		})
+	}
+	n.label = label
+	if most > 0 {
+		n.number = most + 1
+		n.label = fmt.Sprintf("%s (%d)", label, n.number)
+	}
+}
+
+// each calls fn for n and all below it, parents first.
+func (n *node) each(fn func(*node)) {
+	fn(n)
+	for _, k := range n.kids {
+		k.each(fn)
+	}
 }
 
 // failure returns the newest failure of a model call, or nil.
@@ -333,13 +516,24 @@ func count(n int64) string {
 	return fmt.Sprint(n)
 }
 
-// line prints one plain line; on a terminal the tree says it instead.
+// line prints one plain line, behind what the agent has said before; on a terminal
+// the tree says it instead.
 func (p *progress) line(n *node, text string) {
-	if p.live || p.quiet {
+	p.out.Lock()
+	defer p.out.Unlock()
+	if p.live || p.quiet || p.over {
 		return
 	}
-	p.print(strings.Repeat("  ", n.depth) + n.label + ": " + text + "\n")
+	if p.verbose && p.paused == 0 {
+		p.utter(n)
+	}
+	p.mu.Lock()
+	head := n.indent() + n.label
+	p.mu.Unlock()
+	p.print(head + ": " + text + "\n")
 }
+
+func (n *node) indent() string { return strings.Repeat("  ", min(n.depth, maxIndent)) }
 
 // print writes for people; a display that fails is no reason to fail a run.
 func (p *progress) print(s string) { _, _ = io.WriteString(p.w, s) }
@@ -351,13 +545,21 @@ func (p *progress) erase() {
 	}
 }
 
+// draw draws the tree in the place of the last drawing. p.out is held.
 func (p *progress) draw() {
-	if !p.live || p.quiet || p.paused > 0 || p.root == nil {
+	if !p.live || p.paused > 0 || p.over {
 		return
 	}
-	_, height := p.size()
+	width, height := p.size()
 	var lines []string
-	p.render(p.root, "", "", &lines)
+	p.mu.Lock()
+	if p.root != nil {
+		p.render(p.root, "", "", width, &lines)
+	}
+	p.mu.Unlock()
+	if len(lines) == 0 {
+		return
+	}
 	if most := max(height-2, 3); len(lines) > most {
 		rest := len(lines) - most
 		lines = append(lines[:most:most], fmt.Sprintf("… %d more", rest))
@@ -375,22 +577,46 @@ func (p *progress) draw() {
 	p.drawn = len(lines)
 }
 
-func (p *progress) render(n *node, head, tail string, lines *[]string) {
-	mark := "✓"
-	switch {
-	case n.running:
-		frames := []rune(spinner)
-		mark = string(frames[p.frame%len(frames)])
-	case n.failed:
-		mark = "✗"
-	case n.stopped:
-		mark = "■"
-	case n.started.IsZero():
-		mark = "○" // it has not begun, which is not to have finished
+func (p *progress) render(n *node, head, tail string, width int, lines *[]string) {
+	*lines = append(*lines, p.row(n, head, width))
+	if n.folded > 0 {
+		branch := "├─ "
+		if len(n.kids) == 0 {
+			branch = "└─ "
+		}
+		*lines = append(*lines, fit(fmt.Sprintf("%s%s… %d more, finished · %s tokens", tail, branch, n.folded, count(n.spent)), width))
+	}
+	for i, k := range n.kids {
+		if i == len(n.kids)-1 {
+			p.render(k, tail+"└─ ", tail+"   ", width, lines)
+		} else {
+			p.render(k, tail+"├─ ", tail+"│  ", width, lines)
+		}
+	}
+}
+
+// leastLabel and leastModel are how many cells of them are shown whatever else there is.
+const (
+	leastLabel = 12
+	leastModel = 8
+)
+
+// row is the line of one agent in the tree: what it is called, the figures, and
+// where there is room what it is doing.
+func (p *progress) row(n *node, head string, width int) string {
+	head += p.mark(n) + " "
+	figures := fmt.Sprintf(" · %s tokens · %s · %s", count(n.tokens), plural(n.calls, "call"), n.elapsed(p.now()))
+	room := width - columns(head) - columns(figures)
+	if n.model != "" {
+		model := n.model
+		if width > 0 {
+			model = fit(model, max(leastModel, room-columns(" · ")-min(columns(n.label), leastLabel)))
+		}
+		figures = " · " + model + figures
 	}
 	what := n.doing
 	if len(n.order) > 0 {
-		what = n.calls[n.order[len(n.order)-1]]
+		what = n.tools[n.order[len(n.order)-1]]
 		if len(n.order) > 1 {
 			what = fmt.Sprintf("%s (+%d)", what, len(n.order)-1)
 		}
@@ -398,21 +624,43 @@ func (p *progress) render(n *node, head, tail string, lines *[]string) {
 	if what != "" {
 		what = " · " + what
 	}
-	*lines = append(*lines, fmt.Sprintf("%s%s %s%s · %s · %s tokens", head, mark, n.label, what, n.elapsed(p.now()), count(n.tokens)))
-	if n.folded > 0 {
-		branch := "├─ "
-		if len(n.kids) == 0 {
-			branch = "└─ "
-		}
-		*lines = append(*lines, fmt.Sprintf("%s%s… %d more, finished · %s tokens", tail, branch, n.folded, count(n.spent)))
+	label := n.label
+	if width > 0 {
+		label = fit(label, max(leastLabel, width-columns(head)-columns(figures)))
 	}
-	for i, k := range n.kids {
-		if i == len(n.kids)-1 {
-			p.render(k, tail+"└─ ", tail+"   ", lines)
-		} else {
-			p.render(k, tail+"├─ ", tail+"│  ", lines)
-		}
+	line := fit(head+label+figures, width)
+	if width < 1 {
+		return line + what
 	}
+	if room = width - columns(line); room < leastLabel {
+		return line
+	}
+	return line + fit(what, room)
+}
+
+// mark shows how an agent is.
+func (p *progress) mark(n *node) string {
+	switch how := n.how(); {
+	case n.running:
+		frames := []rune(spinner)
+		return string(frames[p.frame%len(frames)])
+	case n.started.IsZero():
+		return "○" // it has not begun, which is not to have finished
+	case how == string(session.EndCompleted):
+		return "✓"
+	case how == string(session.EndAborted), how == "":
+		return "■"
+	}
+	return "✗"
+}
+
+// how words how a node ended: as its parent was told, else as its last turn did, "" where
+// nothing tells.
+func (n *node) how() string {
+	if n.stop != "" {
+		return string(n.stop)
+	}
+	return string(n.end)
 }
 
 // remarks keeps what the parts can tell nobody else until the run is over: the

@@ -28,7 +28,7 @@ func newResumeCommand(a *app) *cobra.Command {
 			"What came in the queue of an imported session waits until you give a prompt, and runs first then. Such a session\n" +
 			"works in the folder that you are in if that is its own, else in the one that --cwd names, and on the configured\n" +
 			"model where its own route is unknown.\n\n" +
-			delegateHelp + "\n\n" + schemaHelp + "\n" +
+			showHelp + "\n\n" + delegateHelp + "\n\n" + schemaHelp + "\n" +
 			"It concerns what runs now: an earlier answer of the session is in its log.\n\n" + jsonHelp + "\n\n" +
 			"Exit codes: 0 the turn completed, with the answer that was asked for, or there was nothing to do;\n" + exitHelp,
 		Args: arguments(1, 2),

@@ -24,7 +24,6 @@ import (
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/structured"
-	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/tool"
 )
 
@@ -40,6 +39,7 @@ type runFlags struct {
 	schema     string
 	json       bool
 	quiet      bool
+	verbose    bool
 }
 
 func (f *runFlags) register(cmd *cobra.Command) {
@@ -53,7 +53,9 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	fs.DurationVar(&f.timeout, "timeout", 0, "give up after this long, e.g. 90s; 0 is never")
 	fs.StringVar(&f.schema, "output-schema", "", "answer with JSON that satisfies the JSON Schema in `FILE`")
 	fs.BoolVar(&f.json, "json", false, "write one JSON object a line to stdout: events once they are stored, live chunks, the result last")
-	fs.BoolVar(&f.quiet, "quiet", false, "show no progress and no notes")
+	fs.BoolVar(&f.quiet, "quiet", false, "show no progress, no summary and no notes")
+	fs.BoolVar(&f.verbose, "verbose", false, "show what each child says too, line by line under its label, on stderr")
+	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
 }
 
 // flags returns what was really given, for the configuration.
@@ -93,6 +95,12 @@ const delegateHelp = "With --delegate fork a subagent begins with the completed 
 // exitHelp tells the exit codes of run and resume but 0.
 const exitHelp = "1 it ended any other way; 2 a mistake in the call or the configuration; 130 interrupted, 143 terminated."
 
+const showHelp = "Stderr shows each agent's label, model, tokens, tool calls and time: a tree on a terminal, else lines about what\n" +
+	"happens. At the end each child of this run has a line there: its label, mode, model, how it ended, tokens, tool calls,\n" +
+	"time and session (of more than 500 the oldest are counted; offshoot sessions tree shows all). With --verbose whole\n" +
+	"lines of what children say come between, as LABEL │ TEXT; that is for people: with --json, stdout has every child's\n" +
+	"text as events and chunks already, and is the same with and without it. Stdout gets the answer alone."
+
 func newRunCommand(a *app) *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
@@ -101,7 +109,7 @@ func newRunCommand(a *app) *cobra.Command {
 		Long: "Run starts a fresh agent in the working directory, gives it the prompt, and prints its last answer.\n" +
 			"A prompt of - is read from standard input. Everything is logged; see offshoot sessions.\n" +
 			"It ends when the agent is idle and no background job of it is left.\n\n" +
-			delegateHelp + "\n\n" + schemaHelp + "\n\n" + jsonHelp + "\n\n" +
+			showHelp + "\n\n" + delegateHelp + "\n\n" + schemaHelp + "\n\n" + jsonHelp + "\n\n" +
 			"Exit codes: 0 the turn completed, with the answer that was asked for;\n" + exitHelp,
 		Args: cobra.MaximumNArgs(1), // an empty prompt is named by what reads it
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -202,8 +210,8 @@ func (a *app) newRunner(f *runFlags, schema *structured.Schema, eff *config.Effe
 	if term, ok := a.env("TERM"); ok {
 		dumb = term == "dumb"
 	}
-	live := a.isTerminal(a.stderr) && !dumb
-	r.prog = newProgress(a.stderr, live, f.quiet, a.terminalSize)
+	tty := a.isTerminal(a.stderr)
+	r.prog = newProgress(a.stderr, display{live: tty && !dumb, tty: tty, quiet: f.quiet, verbose: f.verbose, size: a.terminalSize})
 	mode := eff.Config.Permissions.Mode
 	asks := a.isTerminal(a.stdin) && a.isTerminal(a.stderr)
 	if mode == "" {
@@ -264,12 +272,11 @@ func (r *runner) work(ctx context.Context, open func(context.Context) (*agent.Ha
 	if r.app.opened != nil {
 		r.app.opened(r.h)
 	}
-	stopObserver := r.h.Agents.Observe(4096, r.prog.observe)
+	stopObserver := r.prog.watch(r.h.Agents, r.h.Subagents)
 	r.h.Agents.AddHooks(agent.Hooks{Created: func(a *agent.Agent) error {
 		r.tally.watch(a)
 		return nil
 	}})
-	r.h.Subagents.AddHooks(subagent.Hooks{Started: r.prog.started}, nil)
 	if r.flags.json {
 		r.streamEvents()
 	}
@@ -366,7 +373,6 @@ func (r *runner) settle(ctx context.Context, start func(context.Context, *agent.
 	// A root that is idle while jobs of it run is woken when they are over.
 	err = r.h.Jobs.WhenQuiet(r.stop.ctx, r.root)
 	if r.stop.ctx.Err() != nil {
-		r.prog.halt()
 		// From here on no notice wakes it any more; closing the system ends the jobs.
 		r.h.Jobs.CloseAdmission()
 		if err := r.root.Cancel(r.stop.cause(), true); err != nil {

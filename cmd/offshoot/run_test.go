@@ -41,24 +41,29 @@ func TestJudge(t *testing.T) {
 // counts all of them.
 func TestProgressForgets(t *testing.T) {
 	var b strings.Builder
-	p := newProgress(&b, false, false, func() (int, int) { return 80, 24 })
+	p := newProgress(&b, display{})
 	defer p.stop()
 	p.add("root", "")
 	const groups, kids = 100, 40
 	for i := range groups {
 		group := session.ID(fmt.Sprint("g", i))
-		p.started(subagent.StartEdge{ID: group, Label: string(group)})
 		n := p.add(group, "root")
-		if n.label != string(group) || len(p.names) != 0 {
-			t.Fatalf("label %q, names kept: %v", n.label, p.names)
+		p.started(subagent.StartEdge{ID: group, Local: true, Label: string(group)})
+		if n.label != string(group) {
+			t.Fatalf("label %q", n.label)
 		}
 		for j := range kids {
 			id := session.ID(fmt.Sprint(group, "-", j))
 			k := p.add(id, group)
-			k.tokens = 1
-			p.forget(id, k)
+			k.tokens, k.disposed = 1, true
+			p.settle(id, k)
 		}
-		p.forget(group, n)
+		n.disposed = true
+		p.settle(group, n)
+		if len(p.nodes) != 2 {
+			t.Fatalf("%d entries before the parent was told", len(p.nodes))
+		}
+		p.ended(subagent.EndEdge{StartEdge: subagent.StartEdge{ID: group, Local: true}})
 	}
 	var walk func(n *node) (nodes, folded int, tokens int64)
 	walk = func(n *node) (nodes, folded int, tokens int64) {
@@ -74,39 +79,29 @@ func TestProgressForgets(t *testing.T) {
 		t.Errorf("%d nodes are kept, %d folded, %d tokens, %d entries", nodes, folded, tokens, len(p.nodes))
 	}
 	var lines []string
-	if p.render(p.root, "", "", &lines); !strings.Contains(lines[1], "more, finished") {
+	if p.render(p.root, "", "", 0, &lines); !strings.Contains(lines[1], "more, finished") {
 		t.Errorf("drawn: %q", lines[1])
 	}
 }
 
 // An agent that has not begun is not drawn as one that finished long ago.
 func TestProgressNotBegun(t *testing.T) {
-	p := newProgress(&strings.Builder{}, false, false, func() (int, int) { return 80, 24 })
+	p := newProgress(&strings.Builder{}, display{})
 	defer p.stop()
 	n := p.add("root", "")
 	for _, tt := range []struct {
 		change func()
 		want   string
 	}{
-		{func() {}, "○ agent · 0.0s"},
-		{func() { n.running, n.started = true, p.now() }, "⠋ agent · 0.0s"},
-		{func() { n.running, n.ended = false, n.started.Add(90*time.Second) }, "✓ agent · 1m30s"},
+		{func() {}, "○ agent · 0 tokens · 0 calls · 0.0s"},
+		{func() { n.running, n.started = true, p.now() }, "⠋ agent · 0 tokens · 0 calls · 0.0s"},
+		{func() { n.running, n.end, n.ended = false, session.EndCompleted, n.started.Add(90*time.Second) }, "✓ agent · 0 tokens · 0 calls · 1m30s"},
 	} {
 		tt.change()
 		var lines []string
-		if p.render(p.root, "", "", &lines); !strings.HasPrefix(lines[0], tt.want) {
+		if p.render(p.root, "", "", 0, &lines); !strings.HasPrefix(lines[0], tt.want) {
 			t.Errorf("drawn %q, want %q", lines[0], tt.want)
 		}
-	}
-}
-
-// Quiet progress keeps nothing.
-func TestProgressQuiet(t *testing.T) {
-	p := newProgress(&strings.Builder{}, true, true, nil)
-	defer p.stop()
-	p.started(subagent.StartEdge{ID: "a", Label: "a"})
-	if len(p.names) != 0 {
-		t.Errorf("names %v", p.names)
 	}
 }
 

@@ -91,7 +91,8 @@ func (s *stopper) run() {
 			s.signal = sig
 			s.mu.Unlock()
 			s.cancel(fmt.Errorf("stopped by %v", sig))
-			s.note("offshoot: %v: everything is being stopped; once more stops at once", sig)
+			// Where nobody reads stderr this waits, and the second signal must be heard.
+			s.running.Go(func() { s.note("offshoot: %v: everything is being stopped; once more stops at once", sig) })
 		case <-timeout:
 			s.mu.Lock()
 			s.timedOut = true
