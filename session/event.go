@@ -83,18 +83,22 @@ func (e *Event) AppendEnvelope(buf []byte) []byte {
 	case OpNone:
 	}
 	if e.Sources != nil {
-		buf = append(buf, `,"sourceEventSeqs":[`...)
-		for i, s := range e.Sources {
-			if i > 0 {
-				buf = append(buf, ',')
-			}
-			buf = strconv.AppendInt(buf, s, 10)
-		}
-		buf = append(buf, ']')
+		buf = appendSeqs(append(buf, `,"sourceEventSeqs":`...), e.Sources)
 	}
 	buf = append(buf, `,"data":`...)
 	buf = append(buf, e.data...)
 	return append(buf, '}')
+}
+
+func appendSeqs(buf []byte, seqs []int64) []byte {
+	buf = append(buf, '[')
+	for i, n := range seqs {
+		if i > 0 {
+			buf = append(buf, ',')
+		}
+		buf = strconv.AppendInt(buf, n, 10)
+	}
+	return append(buf, ']')
 }
 
 // ParseEnvelope reads one exported event strictly: no unknown or duplicate key,

@@ -36,6 +36,7 @@ type grammar struct {
 
 	compaction     string // id of the open bracket
 	compactionTurn int64
+	summarised     bool // in the open bracket
 }
 
 type call struct {
@@ -127,7 +128,7 @@ func (g *grammar) checkOrder(e *Event) (rule, msg string) {
 		}
 	case *Retry, *RetryStarted:
 		return g.retry(e)
-	case *CompactionStart, *CompactionEnd, *EndSeed:
+	case *CompactionStart, *CompactionSummary, *CompactionEnd, *EndSeed:
 		return g.bracket(e)
 	}
 	return "", ""
@@ -235,10 +236,22 @@ func (g *grammar) bracket(e *Event) (rule, msg string) {
 		if p.Turn != 0 && (!g.turnOpen || p.Turn != g.turn) {
 			return "I14", fmt.Sprintf("turn %d is not open", p.Turn)
 		}
-		g.compaction, g.compactionTurn = p.CompactionID, p.Turn
-	case *CompactionEnd:
-		if p.CompactionID != g.compaction {
+		g.compaction, g.compactionTurn, g.summarised = p.CompactionID, p.Turn, false
+	case *CompactionSummary:
+		switch {
+		case p.CompactionID == "" && g.replay: // of an earlier writer
+		case g.compaction == "" || p.CompactionID != g.compaction:
 			return "I14", fmt.Sprintf("compaction %s is not open", p.CompactionID)
+		case g.summarised:
+			return "I14", fmt.Sprintf("compaction %s has a summary already", p.CompactionID)
+		}
+		g.summarised = true
+	case *CompactionEnd:
+		switch {
+		case g.compaction == "" || p.CompactionID != g.compaction:
+			return "I14", fmt.Sprintf("compaction %s is not open", p.CompactionID)
+		case p.Turn != g.compactionTurn && !(g.replay && p.Turn == 0):
+			return "I14", fmt.Sprintf("compaction %s of turn %d ends in turn %d", p.CompactionID, g.compactionTurn, p.Turn)
 		}
 		g.compaction = ""
 	case *EndSeed:

@@ -387,6 +387,28 @@ func (s *Session) History() ([]message.Message, int64) {
 	return slices.Clip(s.surf.msgs), s.surf.gen
 }
 
+// Node is one entry of the surface.
+type Node struct {
+	Seq int64
+	// Message is what the event gives to the history; nil for an answer without content.
+	Message *message.Message
+}
+
+// Surface returns the nodes that History is derived from, in their order, and the
+// surface's generation. The messages must not be modified.
+func (s *Session) Surface() ([]Node, int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	nodes := make([]Node, len(s.surf.nodes))
+	for i, n := range s.surf.nodes {
+		nodes[i].Seq = n.seq
+		if n.msg >= 0 {
+			nodes[i].Message = &s.surf.msgs[n.msg]
+		}
+	}
+	return nodes, s.surf.gen
+}
+
 // Inbox returns the messages that wait in a list, in order. It must not be modified.
 func (s *Session) Inbox(t Target) []Queued {
 	s.mu.Lock()
