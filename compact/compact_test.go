@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -335,4 +336,77 @@ func TestTooLong_D40(t *testing.T) {
 			}
 		})
 	})
+}
+
+// A summary that fails does not fail the step, which still fits; it is not tried again
+// before the conversation has grown.
+func TestFailureIsNoStepsFailure_D38(t *testing.T) {
+	m := &model{window: 20_000, told: 20_000, mute: true}
+	m.answer = func(*llm.Request) ([]message.Block, error) { return say("ok"), nil }
+	m.summary = func(int, *llm.Request) ([]message.Block, error) {
+		return nil, &llm.Error{Failure: message.Failure{Code: llm.CodeInvalidRequest, Message: "no"}}
+	}
+	in(t, m, subagenttest.Options{}, compact.Config{}, func(t *testing.T, w *world) {
+		a := w.Parent(t)
+		w.talk(a, 15, 4000)
+		if len(w.done) != 0 {
+			t.Fatalf("%d compactions too early", len(w.done))
+		}
+		w.talk(a, 1, 4000) // 16,000 tokens
+		for i := range 20 {
+			w.prompt(a, fmt.Sprintf("small %d", i))
+			if e := end(a); e.Kind != session.EndCompleted {
+				t.Fatalf("turn %d ended %s: %+v", i, e.Kind, e.Failure)
+			}
+		}
+		if n := len(w.done); n != 1 {
+			t.Errorf("%d compactions were tried while the conversation grew by 200 tokens", n)
+		}
+		w.talk(a, 1, 4400)
+		w.prompt(a, "small")
+		if n := len(w.done); n != 2 {
+			t.Errorf("%d compactions were tried after it grew by a twentieth of the window", n)
+		}
+		w.verify(a)
+	})
+}
+
+// core D39, I14: a cancel while the model sums up ends the turn as any cancel does: the
+// bracket is closed before the turn, the conversation is as it was, and what was claimed
+// is history or gone, as ever.
+func TestCancelledWhileSummingUp_D39(t *testing.T) {
+	for name, stop := range map[string]func(w *world, a *agent.Agent){
+		"cancelled": func(_ *world, a *agent.Agent) { _ = a.Cancel(session.Cause{Kind: session.CauseUser}, false) },
+		"closed":    func(_ *world, a *agent.Agent) { a.CloseAdmission(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &model{window: 20_000, told: 20_000}
+			m.answer = func(*llm.Request) ([]message.Block, error) { return say("ok"), nil }
+			in(t, m, subagenttest.Options{}, compact.Config{}, func(t *testing.T, w *world) {
+				a := w.Parent(t)
+				hold := make(chan struct{})
+				m.summary = func(int, *llm.Request) ([]message.Block, error) {
+					<-hold
+					return nil, errors.New("too late")
+				}
+				w.talk(a, 16, 4000)
+				before, _ := a.Session().Surface()
+				stop(w, a)
+				close(hold)
+				<-time.After(time.Second)
+				after, _ := a.Session().Surface()
+				if len(before) != len(after) || len(before) != 30 {
+					t.Errorf("the conversation has %d messages, and had %d", len(after), len(before))
+				}
+				all := types(a.Session(), 0)
+				if tail := strings.Join(all[max(len(all)-5, 0):], " "); !strings.Contains(tail, "compaction/end ") || !strings.Contains(tail, "turn/end") {
+					t.Errorf("the log ends in %s", tail)
+				}
+				if e := end(a); e.Kind != session.EndAborted {
+					t.Errorf("the turn ended %s", e.Kind)
+				}
+				w.verify(a)
+			})
+		})
+	}
 }
