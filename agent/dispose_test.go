@@ -92,11 +92,12 @@ func TestDisposeMatrix(t *testing.T) {
 					if ends := lines(a, "end"); !ph.unclaimed && len(ends) != 1 {
 						t.Errorf("ends: %v", ends)
 					}
-					if _, err := a.Tools().Register(tool.Definition{Name: "x", Parameters: []byte(`{"type":"object"}`)}); err == nil {
-						t.Error("a tool was registered on a disposed agent")
+					x := tool.Definition{Name: "x", Parameters: []byte(`{"type":"object"}`), Execute: func(context.Context, *tool.Call) (any, error) { return "", nil }}
+					if _, err := a.Tools().Register(x); !errors.Is(err, tool.ErrClosed) {
+						t.Errorf("a tool on a disposed agent: %v", err)
 					}
-					if _, err := a.Prompts().Add(prompt.Section{Name: "x"}); err == nil {
-						t.Error("a section was registered on a disposed agent")
+					if _, err := a.Prompts().Add(prompt.Section{Name: "x"}); !errors.Is(err, prompt.ErrClosed) {
+						t.Errorf("a section on a disposed agent: %v", err)
 					}
 					if err := a.Followup(msg("m4")); !errors.Is(err, agent.ErrDisposed) {
 						t.Errorf("send to a disposed agent: %v", err)

@@ -341,6 +341,8 @@ type gateStore struct {
 	after  func(op string) error
 	heads  func() error
 	reads  func() error
+
+	inspects func() error
 }
 
 func (s *gateStore) gate(before func(op string, events []session.Event) error, after func(op string) error) {
@@ -405,6 +407,15 @@ func (s *gateStore) ReadFrom(ctx context.Context, id session.ID, seq int64) iter
 		return func(yield func(session.Event, error) bool) { yield(session.Event{}, s.reads()) }
 	}
 	return s.Store.ReadFrom(ctx, id, seq)
+}
+
+func (s *gateStore) Inspect(ctx context.Context, id session.ID) (session.Record, iter.Seq2[session.Event, error], error) {
+	if s.inspects != nil {
+		if err := s.inspects(); err != nil {
+			return session.Record{}, nil, err
+		}
+	}
+	return s.Store.Inspect(ctx, id)
 }
 
 func (s *gateStore) Exists(ctx context.Context, id session.ID) (bool, error) {

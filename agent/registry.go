@@ -27,17 +27,20 @@ type Config struct {
 	Prompts  *prompt.Registry
 
 	// Approver answers questions about tool calls; nil refuses them.
-	Approver        tool.Approver
+	Approver tool.Approver
+	// ApprovalTimeout is how long a question stands; 0 is as long as its call. Neither
+	// it nor a bound below is negative, but for MaxResultBytes.
 	ApprovalTimeout time.Duration
 	// MaxParallelTools is DefaultParallelTools if 0.
 	MaxParallelTools int
-	// MaxResultBytes bounds the model-visible text of a tool result (see tool.ExecOptions).
+	// MaxResultBytes bounds the model-visible text of a tool result: tool.DefaultLimit
+	// if 0, no bound if negative (see tool.ExecOptions).
 	MaxResultBytes int
 	// MaxSpillBytes bounds the text that the log keeps of a result that was cut for the
 	// model: tool.DefaultSpill if 0, and tool.MaxSpill at most.
 	MaxSpillBytes int
-	// MaxSpilledBytes bounds what one session's log keeps of all of them together:
-	// tool.MaxSpilled if 0.
+	// MaxSpilledBytes bounds what one session's log keeps of all of them together, in
+	// encoded bytes: tool.MaxSpilled if 0.
 	MaxSpilledBytes int64
 	// MaxLive bounds the live agents; 0 is no bound.
 	MaxLive int
@@ -45,6 +48,30 @@ type Config struct {
 	Random func() float64
 	// Logger gets what nobody can be told otherwise; nil discards it.
 	Logger *slog.Logger
+}
+
+// check refuses bounds that are none.
+func (c *Config) check() error {
+	if c.ApprovalTimeout < 0 {
+		return fmt.Errorf("ApprovalTimeout must not be negative, and is %s", c.ApprovalTimeout)
+	}
+	for _, l := range []struct {
+		name string
+		n    int64
+	}{
+		{"MaxParallelTools", int64(c.MaxParallelTools)},
+		{"MaxSpillBytes", int64(c.MaxSpillBytes)},
+		{"MaxSpilledBytes", c.MaxSpilledBytes},
+		{"MaxLive", int64(c.MaxLive)},
+	} {
+		if l.n < 0 {
+			return fmt.Errorf("%s must not be negative, and is %d", l.name, l.n)
+		}
+	}
+	if c.MaxSpillBytes > tool.MaxSpill {
+		return fmt.Errorf("MaxSpillBytes must be at most %d, and is %d", tool.MaxSpill, c.MaxSpillBytes)
+	}
+	return nil
 }
 
 // LimitError refuses an agent because MaxLive agents are live.
@@ -83,17 +110,14 @@ func NewRegistry(ctx context.Context, cfg Config) (*Registry, error) {
 	if cfg.Sessions == nil || cfg.Models == nil || cfg.Tools == nil || cfg.Prompts == nil {
 		return nil, errors.New("agent registry: Sessions, Models, Tools and Prompts are required")
 	}
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("agent registry: %w", err)
+	}
 	if cfg.MaxSpillBytes == 0 {
 		cfg.MaxSpillBytes = tool.DefaultSpill
 	}
 	if cfg.MaxSpilledBytes == 0 {
 		cfg.MaxSpilledBytes = tool.MaxSpilled
-	}
-	if cfg.MaxSpillBytes < 0 || cfg.MaxSpillBytes > tool.MaxSpill {
-		return nil, fmt.Errorf("agent registry: MaxSpillBytes is %d; it must be from 1 to %d", cfg.MaxSpillBytes, tool.MaxSpill)
-	}
-	if cfg.MaxSpilledBytes < 0 {
-		return nil, fmt.Errorf("agent registry: MaxSpilledBytes must not be negative, and is %d", cfg.MaxSpilledBytes)
 	}
 	if cfg.MaxParallelTools == 0 {
 		cfg.MaxParallelTools = DefaultParallelTools

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/message"
@@ -156,32 +157,82 @@ func TestSpillAfterRestart(t *testing.T) {
 }
 
 // The model is told of the tool that reads the rest only where it has it, and a log
-// keeps no more of cut results than its bound (design § 4, Bounded).
+// keeps no more of cut results than its bound, counted as what it takes in the log:
+// what was left out of a text takes nothing, and a byte that JSON escapes takes six
+// (design § 4, Bounded).
 func TestSpillBounds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, true, agent.Config{MaxResultBytes: 1000, MaxSpilledBytes: 7000})
-		w.register("big", true, func(context.Context, *tool.Call) (any, error) { return strings.Repeat("x", 3000), nil })
-		w.model.script(uses("big", "big", "big", "big"))
-		a := w.create()
-		w.ask(a, "m1")
-		kept := 0
-		for e := range a.Session().Events(0) {
-			switch p := e.Payload().(type) {
-			case *session.ToolSpill:
-				kept++
-			case *session.ToolResult:
-				shown := message.JoinText(p.Message.Content[0].Content)
-				if len(shown) > 1000 || strings.Contains(shown, session.SpillScheme) || !strings.Contains(shown, tool.OmittedLine(3000-len(shown)+len(tool.OmittedLine(2000)))) {
-					t.Errorf("the model reads %d bytes", len(shown))
+	for _, c := range []struct {
+		name  string
+		text  string
+		one   int   // MaxSpillBytes
+		all   int64 // MaxSpilledBytes
+		kept  int   // of four
+		holds int   // the text that each of them has, at most
+	}{
+		// The encoding of each takes a little more than its text.
+		{"plain", strings.Repeat("x", 3000), 0, 7000, 2, 3000},
+		{"exactly nothing more", strings.Repeat("x", 3000), 0, 6000, 1, 3000},
+		{"each of them is bounded", strings.Repeat("x", 8000), 2000, 7000, 3, 2000},
+		{"escaped", strings.Repeat("\x01", 6000), 0, 7000, 0, 0},
+		{"escaped, with room", strings.Repeat("\x01", 6000), 0, 80000, 2, 6000},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, true, agent.Config{MaxResultBytes: 1000, MaxSpillBytes: c.one, MaxSpilledBytes: c.all})
+				w.register("big", true, func(context.Context, *tool.Call) (any, error) { return c.text, nil })
+				w.model.script(uses("big", "big", "big", "big"))
+				a := w.create()
+				w.ask(a, "m1")
+				kept, results, taken := 0, 0, int64(0)
+				for e := range a.Session().Events(0) {
+					switch p := e.Payload().(type) {
+					case *session.ToolSpill:
+						kept++
+						taken += int64(len(e.Data()))
+						text, err := p.Text()
+						w.ok(err)
+						if len(text) > c.holds || len(text) < c.holds-100 || p.Bytes != int64(len(c.text)) {
+							t.Errorf("%d bytes are kept of %d", len(text), p.Bytes)
+						}
+					case *session.ToolResult:
+						results++
+						shown := message.JoinText(p.Message.Content[0].Content)
+						left := len(c.text) - len(shown) + len(tool.OmittedLine(2000))
+						if len(shown) > 1000 || strings.Contains(shown, session.SpillScheme) || !strings.Contains(shown, tool.OmittedLine(left)) {
+							t.Errorf("the model reads %d bytes", len(shown))
+						}
+					}
 				}
-			}
-		}
-		// Two fit, and the encoding of each takes a little more than its text.
-		if kept != 2 || a.Session().Spilled() > 7000 {
-			t.Errorf("%d are kept, %d bytes", kept, a.Session().Spilled())
-		}
-		w.finish()
-	})
+				w.same("results", 4, results)
+				w.same("kept", c.kept, kept)
+				w.same("taken", taken, a.Session().Spilled())
+				if taken > c.all {
+					t.Errorf("%d bytes are taken", taken)
+				}
+				w.finish()
+			})
+		})
+	}
+}
+
+// The bound is met exactly: what just fits is kept, and a byte less of room keeps none.
+func TestSpillBoundIsExact(t *testing.T) {
+	taken := func(room int64) (n int64) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, true, agent.Config{MaxResultBytes: 1000, MaxSpilledBytes: room})
+			w.register("big", true, func(context.Context, *tool.Call) (any, error) { return strings.Repeat("\x01é\n", 1000), nil })
+			w.model.script(uses("big"))
+			a := w.create()
+			w.ask(a, "m1")
+			n = a.Session().Spilled()
+			w.finish()
+		})
+		return n
+	}
+	one := taken(0)
+	if fits, less := taken(one), taken(one-1); one < 10000 || fits != one || less != 0 {
+		t.Errorf("a spill of %d bytes takes %d where there is room for it, and %d where there is less", one, fits, less)
+	}
 }
 
 // design § 4, Authority: who may read whose spills. Every refusal names the spill and
@@ -306,14 +357,66 @@ func TestReadSpillFails(t *testing.T) {
 	})
 }
 
-// What a model may write into a log has a bound that the stores can take.
-func TestSpillBoundRefused(t *testing.T) {
+// A bound that is none is refused, and what a model may write into a log has one that
+// the stores can take.
+func TestBoundsRefused(t *testing.T) {
 	w := newWorld(t, false, agent.Config{})
-	for _, n := range []int{-1, tool.MaxSpill + 1} {
-		cfg := agent.Config{Sessions: w.sessions, Models: w.models, Tools: w.tools, Prompts: w.prompts, MaxSpillBytes: n}
-		if _, err := agent.NewRegistry(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), fmt.Sprint(n)) {
-			t.Errorf("%d: error %v", n, err)
+	for says, cfg := range map[string]agent.Config{
+		"MaxSpillBytes must not be negative, and is -1":                                            {MaxSpillBytes: -1},
+		fmt.Sprintf("MaxSpillBytes must be at most %d, and is %d", tool.MaxSpill, tool.MaxSpill+1): {MaxSpillBytes: tool.MaxSpill + 1},
+		"MaxSpilledBytes must not be negative, and is -1":                                          {MaxSpilledBytes: -1},
+		"MaxParallelTools must not be negative, and is -2":                                         {MaxParallelTools: -2},
+		"MaxLive must not be negative, and is -1":                                                  {MaxLive: -1},
+		"ApprovalTimeout must not be negative, and is -1s":                                         {ApprovalTimeout: -time.Second},
+	} {
+		cfg.Sessions, cfg.Models, cfg.Tools, cfg.Prompts = w.sessions, w.models, w.tools, w.prompts
+		if _, err := agent.NewRegistry(t.Context(), cfg); err == nil || err.Error() != "agent registry: "+says {
+			t.Errorf("error %v, want %q", err, says)
 		}
 	}
 	w.finish()
+}
+
+// A log may claim a descent that goes in a circle; who looks for an ancestor in it
+// comes to an end, and finds none.
+func TestReadSpillCircle(t *testing.T) {
+	for _, circle := range [][]session.New{
+		{{ID: "x", ParentSession: "y", DelegationDepth: 1}, {ID: "y", ParentSession: "x", DelegationDepth: 1}},
+		{{ID: "x", ParentSession: "x", DelegationDepth: 1}},
+		{{ID: "x", ParentSession: "y", DelegationDepth: 2}, {ID: "y", ParentSession: "z", DelegationDepth: 1}, {ID: "z", ParentSession: "x", DelegationDepth: 3}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, true, agent.Config{MaxResultBytes: 1000})
+			w.register(tool.ReadName, true, func(context.Context, *tool.Call) (any, error) { return "", nil })
+			w.register("big", false, func(context.Context, *tool.Call) (any, error) { return strings.Repeat("x", 2000), nil })
+			root := w.create()
+			var ref session.SpillRef
+			for i, n := range circle {
+				n.Root, n.Origin = root.ID(), session.OriginSubagent
+				h, err := w.reg.Create(w.ctx, agent.Create{Owner: root, Options: options(), Session: n})
+				w.ok(err)
+				w.model.script(uses("big"))
+				w.ask(h.Agent(), fmt.Sprint("m", i))
+				if i == 0 {
+					refs, _ := w.spills(h.Agent().Session())
+					ref = refs[0]
+				}
+				w.ok(h.Agent().Dispose(w.ctx, true))
+			}
+			looks := 0
+			w.store.inspects = func() error {
+				if looks++; looks > 10 {
+					return errBoom
+				}
+				return nil
+			}
+			_, err := w.reg.ReadSpill(w.ctx, root, ref)
+			var se *agent.SpillError
+			if !errors.As(err, &se) || se.Err != nil {
+				t.Errorf("error %v after %d looks", err, looks)
+			}
+			w.store.inspects = nil
+			w.finish()
+		})
+	}
 }

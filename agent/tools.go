@@ -187,7 +187,7 @@ func (b *batch) commit(i int) error {
 		},
 	}
 	d := session.Draft{Sources: []int64{b.seqs[i]}, Payload: p}
-	if r.spill != nil && t.agent.session.Spilled()+int64(r.Cut.Size()) > t.agent.reg.cfg.MaxSpilledBytes {
+	if r.spill != nil && t.agent.session.Spilled()+r.spill.Encoded() > t.agent.reg.cfg.MaxSpilledBytes {
 		r.spill = nil // the result says that the rest is left out, and names nothing
 	}
 	var err error

@@ -323,7 +323,7 @@ func TestApprovals(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		say    func(context.Context) (tool.ApprovalOutcome, error)
-		never  bool
+		policy string // what the log says
 		cancel bool
 		want   []string
 		asked  int
@@ -331,7 +331,9 @@ func TestApprovals(t *testing.T) {
 		"allowed":  {say: always(tool.ApprovalAllowedOnce), want: []string{"asked act", "decided allowed-once", "result c1"}, asked: 1},
 		"rejected": {say: always(tool.ApprovalRejected), want: []string{"asked act", "decided rejected", "result c1 DENIED"}, asked: 1},
 		"panics":   {say: func(context.Context) (tool.ApprovalOutcome, error) { panic("ouch") }, want: []string{"asked act", "decided unavailable", "result c1 DENIED"}, asked: 1},
-		"never":    {say: always(tool.ApprovalAllowedOnce), never: true, want: []string{"asked act", "decided rejected", "result c1 DENIED"}},
+		"ask":      {say: always(tool.ApprovalAllowedOnce), policy: "ask", want: []string{"asked act", "decided allowed-once", "result c1"}, asked: 1},
+		"unknown":  {say: always(tool.ApprovalAllowedOnce), policy: "on-tuesdays", want: []string{"asked act", "decided rejected", "result c1 DENIED"}},
+		"never":    {say: always(tool.ApprovalAllowedOnce), policy: string(tool.PolicyNever), want: []string{"asked act", "decided rejected", "result c1 DENIED"}},
 		"cancelled": {
 			say: func(ctx context.Context) (tool.ApprovalOutcome, error) {
 				<-ctx.Done()
@@ -348,10 +350,10 @@ func TestApprovals(t *testing.T) {
 				w.tools.Root().AddPreExecute(func(context.Context, *tool.Call) tool.Decision { return tool.Ask("why not") })
 				root := w.create()
 				h, err := w.reg.Create(w.ctx, agent.Create{Owner: root, Options: options(), Session: session.New{Cwd: "/tmp"}, Setup: func(_ context.Context, a *agent.Agent) error {
-					if !c.never {
+					if c.policy == "" {
 						return nil
 					}
-					_, err := a.Session().Append(session.Draft{Payload: &session.ApprovalPolicy{Policy: string(tool.PolicyNever), Delegated: true}})
+					_, err := a.Session().Append(session.Draft{Payload: &session.ApprovalPolicy{Policy: c.policy, Delegated: true}})
 					return err
 				}})
 				w.ok(err)

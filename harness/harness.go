@@ -47,7 +47,8 @@ type Options struct {
 	Permission config.Permission
 	// Approver answers questions under the permission "ask"; nil refuses them.
 	Approver tool.Approver
-	// Store overrides the configured store; the Harness closes it.
+	// Store overrides the configured store; the Harness closes it, and so does an Open
+	// that fails.
 	Store session.Store
 	// Adapters adds models, before the configured routes are registered; a route
 	// that it takes is left to it.
@@ -89,19 +90,12 @@ type Harness struct {
 	closed  error // the outcome of Close
 }
 
-// Open builds a system. On error nothing is left open. Errors of the
-// configuration are *config.Error; those of the store name its path.
+// Open builds a system. On error nothing is left open, and Options.Store is closed,
+// whatever the error is: it belongs to the Harness from the call on. Errors of the
+// configuration are *config.Error; those of the store name its path. ctx bounds the
+// opening alone.
 func Open(ctx context.Context, o Options) (_ *Harness, err error) {
-	if o.Config == nil {
-		return nil, errors.New("harness: Config is required")
-	}
-	if o.Env == nil {
-		o.Env = config.MapEnviron(nil)
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	h := &Harness{opts: o}
+	h := &Harness{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.unwind())
@@ -111,6 +105,16 @@ func Open(ctx context.Context, o Options) (_ *Harness, err error) {
 		h.Store = o.Store
 		h.onClose(func() error { return h.Store.Close(context.WithoutCancel(ctx)) })
 	}
+	if o.Config == nil {
+		return nil, errors.New("harness: Config is required")
+	}
+	if o.Env == nil {
+		o.Env = config.MapEnviron(nil)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	h.opts = o
 	// What only the configuration can be wrong about comes before the store, so that
 	// a mistake makes no file.
 	for _, part := range []func(context.Context) error{

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -27,6 +28,9 @@ type world struct {
 	t    *testing.T
 	jobs *job.Registry
 	hold chan struct{}
+
+	promise  []string // the jobs that the answer to "promise" names
+	requests atomic.Int32
 }
 
 // in runs fn in a bubble, which is the leak check too.
@@ -51,6 +55,10 @@ func in(t *testing.T, o subagenttest.Options, cfg job.Config, fn func(t *testing
 }
 
 func (w *world) answer(ctx context.Context, req *llm.Request) (scripted.Step, error) {
+	w.requests.Add(1)
+	if step := w.special(req); step != nil {
+		return step, nil
+	}
 	step := scripted.Step{scripted.SayLiteral("ok")}
 	if last := req.Messages[len(req.Messages)-1]; strings.Contains(message.JoinText(last.Content), "hold") {
 		step = append(scripted.Step{subagenttest.Hold(w.hold)}, step...)

@@ -53,8 +53,7 @@ func (r *Registry) tell(o *owner, j *job) {
 	}
 	r.mu.Lock()
 	if r.shut || o.ended {
-		j.told = true
-		o.moveLocked()
+		o.toldLocked(j)
 		r.mu.Unlock()
 		return
 	}
@@ -65,14 +64,18 @@ func (r *Registry) tell(o *owner, j *job) {
 	err := o.agent.Send(m, session.NextStep, wake)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	j.told = true
-	o.moveLocked()
+	o.toldLocked(j)
 	if err != nil {
 		o.wakes.refuse(m.ID)
 	}
 	if err != nil && !errors.Is(err, agent.ErrDisposed) {
 		r.cfg.Logger.Error("the notice of a background job could not be delivered", "agent", string(o.agent.ID()), "job", j.info.ID, "error", err)
 	}
+	r.sentLocked()
+}
+
+// sentLocked says that a notice under way has reached its inbox, or is refused.
+func (r *Registry) sentLocked() {
 	if r.sending--; r.sending == 0 && r.sent != nil {
 		close(r.sent)
 		r.sent = nil
@@ -145,7 +148,7 @@ func readPast(s *session.Session) past {
 	note := func(id message.ID, seq int64) {
 		if name, ok := strings.CutPrefix(string(id), "job:"); ok {
 			if _, n := split(name); n == 0 {
-				return
+				return // no job has such an id, whoever wrote it
 			}
 			j, named := jobs[name]
 			if !named {
@@ -169,7 +172,7 @@ func readPast(s *session.Session) past {
 				continue
 			}
 			id := startedID(p.Meta)
-			if kind, n := split(id); n > 0 && validKind(kind) {
+			if _, n := split(id); n > 0 {
 				jobs[id] = pastJob{seq: e.Seq, inherited: e.Seq < own, told: jobs[id].told}
 			}
 		case session.TypeUserMessage:
@@ -184,14 +187,15 @@ func readPast(s *session.Session) past {
 	return jobs
 }
 
-// split takes an id apart; n is 0 for what is none.
-func split(id string) (kind string, n int) {
+// split takes an id apart; n is 0 for what Start gives to no job. A log may have
+// been written by anybody, and two spellings of one number would be two jobs.
+func split(id string) (kind string, n int64) {
 	at := strings.LastIndexByte(id, '-')
-	if at < 0 {
+	if at < 0 || !validKind(id[:at]) {
 		return "", 0
 	}
-	n, err := strconv.Atoi(id[at+1:])
-	if err != nil || n < 0 {
+	n, err := strconv.ParseInt(id[at+1:], 10, 64)
+	if err != nil || n > maxNumber || strconv.FormatInt(n, 10) != id[at+1:] {
 		return "", 0
 	}
 	return id[:at], n

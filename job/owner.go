@@ -25,13 +25,13 @@ type owner struct {
 	turnstile chan struct{}
 	unhook    func()
 
-	holds bool           // its turns stay open while jobs run
-	ended bool           // the disposal has begun
-	jobs  []*job         // in order of start
-	last  map[string]int // the last number of each kind
-	past  past           // what the log names of earlier jobs
-	moves int            // starts and told ends
-	moved chan struct{}  // closed with each of them
+	holds bool             // its turns stay open while jobs run
+	ended bool             // the disposal has begun
+	jobs  []*job           // in order of start
+	last  map[string]int64 // the last number of each kind
+	past  past             // what the log names of earlier jobs
+	moves int              // starts and told ends
+	moved chan struct{}    // closed with each of them
 
 	wakes waker
 }
@@ -47,7 +47,7 @@ func (r *Registry) owner(a *agent.Agent) (*owner, error) {
 	r.mu.Lock()
 	o := r.owners[a]
 	if o == nil {
-		o = &owner{agent: a, turnstile: make(chan struct{}, 1), moved: make(chan struct{}), last: map[string]int{}, wakes: newWaker()}
+		o = &owner{agent: a, turnstile: make(chan struct{}, 1), moved: make(chan struct{}), last: map[string]int64{}, wakes: newWaker()}
 		r.owners[a] = o
 	}
 	r.mu.Unlock()
@@ -133,6 +133,14 @@ func (o *owner) moveLocked() {
 	o.moves++
 	close(o.moved)
 	o.moved = make(chan struct{})
+}
+
+// toldLocked says that nothing of j is to come any more. Who sees that sees also what
+// is kept because of it.
+func (o *owner) toldLocked(j *job) {
+	j.told = true
+	o.trimLocked()
+	o.moveLocked()
 }
 
 // openLocked counts the jobs that are not over; those that are stopping are not.

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/internal/jsonx"
 	"github.com/offshoot-dev/offshoot/tool"
 )
 
@@ -20,6 +21,8 @@ const (
 	maxKept = 100
 	// maxLabel bounds a label, in runes.
 	maxLabel = 80
+	// maxNumber is the largest number of a job.
+	maxNumber = jsonx.MaxSafe
 )
 
 // Config configures a Registry.
@@ -67,7 +70,10 @@ func New(ctx context.Context, cfg Config) (*Registry, error) {
 	if cfg.MaxJobs == 0 {
 		cfg.MaxJobs = DefaultMaxJobs
 	}
-	if cfg.MaxText <= 0 {
+	if cfg.MaxText < 0 {
+		return nil, fmt.Errorf("job registry: MaxText must not be negative, and is %d", cfg.MaxText)
+	}
+	if cfg.MaxText == 0 {
 		cfg.MaxText = tool.DefaultLimit
 	}
 	if cfg.Logger == nil {
@@ -86,8 +92,10 @@ func validKind(kind string) bool {
 }
 
 // Start begins a job of a and returns its id, <kind>-N, which no other job of that
-// owner has or had, whatever process it ran in. Errors: ErrNoOwner, ErrClosing,
-// agent.ErrDisposed, a *LimitError, a malformed spec.
+// owner has, nor any that its log names, whatever process that one ran in. The label
+// is made one line and cut to 80 runes. Errors: ErrNoOwner, also of an agent that is
+// gone; agent.ErrDisposed while it is going; ErrClosing, a *LimitError, a malformed
+// spec, a kind whose numbers are used up. With an error nothing was started.
 func (r *Registry) Start(a *agent.Agent, s Spec) (id string, err error) {
 	if !validKind(s.Kind) || s.Run == nil {
 		return "", fmt.Errorf("start background job: kind %q with body %t is malformed", s.Kind, s.Run != nil)
@@ -105,6 +113,8 @@ func (r *Registry) Start(a *agent.Agent, s Spec) (id string, err error) {
 		return "", fmt.Errorf("start background job: %w", agent.ErrDisposed)
 	case o.openLocked() >= r.cfg.MaxJobs:
 		return "", &LimitError{Limit: r.cfg.MaxJobs}
+	case o.last[s.Kind] >= maxNumber:
+		return "", fmt.Errorf("start background job: the numbers of the kind %q are used up", s.Kind)
 	}
 	o.last[s.Kind]++
 	ctx, kill := context.WithCancelCause(r.ctx)
@@ -124,9 +134,16 @@ func (r *Registry) Start(a *agent.Agent, s Spec) (id string, err error) {
 func (r *Registry) run(ctx context.Context, o *owner, j *job, body func(context.Context) Outcome) {
 	defer r.jobs.Done()
 	defer o.running.Done()
-	out := r.contain(o, j, func() Outcome { return body(ctx) })
-	if !out.State.Ended() || out.State != Completed && out.State != Killed && out.State != Failed {
-		out = Outcome{Failed, fmt.Sprintf("the job ended in the state %q, which is none", out.State)}
+	out := Outcome{Failed, "the job ended its goroutine instead of returning"}
+	// Deferred for runtime.Goexit: whoever waits for the job must see it end.
+	defer func() { r.settle(o, j, out) }()
+	out = r.contain(o, j, func() Outcome { return body(ctx) })
+}
+
+// settle makes an outcome that of the job, and tells its owner.
+func (r *Registry) settle(o *owner, j *job, out Outcome) {
+	if out.State != Completed && out.State != Killed && out.State != Failed {
+		out = Outcome{Failed, fmt.Sprintf("the job ended in the state %q, which is none to end in", out.State)}
 	}
 	r.mu.Lock()
 	j.info.State = out.State
@@ -135,9 +152,6 @@ func (r *Registry) run(ctx context.Context, o *owner, j *job, body func(context.
 	j.kill(nil)
 	close(j.done)
 	r.tell(o, j)
-	r.mu.Lock()
-	o.trimLocked()
-	r.mu.Unlock()
 }
 
 func (r *Registry) contain(o *owner, j *job, body func() Outcome) (out Outcome) {
@@ -266,7 +280,7 @@ func (r *Registry) WhenQuiet(ctx context.Context, a *agent.Agent) error {
 	}
 }
 
-// CloseAdmission refuses new jobs and sends no notice from now on: an owner that is
+// CloseAdmission refuses new jobs and tells of no end from now on: an owner that is
 // told to stop must not be woken again. It returns when the notices under way are in
 // the inboxes. Jobs go on. A hook must not call it.
 func (r *Registry) CloseAdmission() {

@@ -68,6 +68,10 @@ func (p *ToolSpill) Text() (string, error) {
 	return strings.Join(list, ""), nil
 }
 
+// Encoded returns how many bytes a spill of NewToolSpill takes in a log: what it adds
+// to Session.Spilled. It is 0 for a spill that was read.
+func (p *ToolSpill) Encoded() int64 { return int64(len(p.encoded)) }
+
 // EventType implements Payload.
 func (p *ToolSpill) EventType() Type { return TypeToolSpill }
 func (p *ToolSpill) appendJSON(buf []byte) []byte {

@@ -24,7 +24,8 @@ import (
 // (seam REQ-01): the parent, the provider, its capabilities (outputSchema,
 // depthLimit, toolFilter, persona), the domain of MaxDepth, the schema, the tool
 // filter, the prompt, the descriptor, the end of ctx, the deployment's MaxDepth
-// and MaxChildren. A provider's own failure is passed on as it is.
+// and MaxChildren. A provider's own failure is passed on as it is; a run that came
+// with it is closed, and what went wrong with that is joined to it.
 func (s *Service) Start(ctx context.Context, provider string, req Request) (Run, error) {
 	p, resolved, err := s.resolve(ctx, provider, req)
 	if err != nil {
@@ -34,12 +35,18 @@ func (s *Service) Start(ctx context.Context, provider string, req Request) (Run,
 	if err != nil {
 		return nil, err
 	}
+	watched := false
+	defer func() {
+		if !watched { // also where the provider ends the goroutine
+			s.done(t)
+		}
+	}()
 	run, err := s.dispatch(ctx, p, resolved)
 	if err != nil {
-		s.done(t)
 		return nil, err
 	}
 	s.bind(t, run.Run)
+	watched = true
 	s.announce(t, provider, resolved, run)
 	return run.Run, nil
 }
@@ -54,26 +61,36 @@ type published struct {
 // dispatch calls the provider, and asks the run that it returned who it is.
 func (s *Service) dispatch(ctx context.Context, p Provider, req *ResolvedRequest) (run published, err error) {
 	name := req.Descriptor.Descriptor.Provider
-	err = contain(func() (err error) {
+	err = s.provided(name, func() (err error) {
 		if run.Run, err = p.Start(ctx, req); err == nil && run.Run != nil {
 			run.id = run.ID()
 			_, run.local = run.Local()
 		}
 		return err
 	})
+	switch {
+	case err == nil && run.Run == nil:
+		return published{}, fmt.Errorf("subagent provider %q returned no run", name)
+	case err == nil:
+		return run, nil
+	case run.Run != nil:
+		// Whether it came with the error or panicked when it was asked who it is: nobody
+		// else will ever close it.
+		if cerr := s.provided(name, func() error { return run.Close(context.WithoutCancel(ctx)) }); cerr != nil {
+			err = errors.Join(err, fmt.Errorf("the run of a start that failed could not be released: %w", cerr))
+		}
+	}
+	return published{}, err
+}
+
+// provided calls code of a provider. A panic of it is logged and is the error.
+func (s *Service) provided(name string, fn func() error) error {
+	err := contain(fn)
 	if pe, ok := asError[*panicError](err); ok {
 		s.fault("subagent provider failed", err, "provider", name)
-		err = fmt.Errorf("subagent provider %q %w", name, pe)
-		if run.Run != nil {
-			// The run was published; nobody else will ever close it.
-			err = errors.Join(err, contain(func() error { return run.Close(context.WithoutCancel(ctx)) }))
-		}
-		return published{}, err
+		return fmt.Errorf("subagent provider %q %w", name, pe)
 	}
-	if err == nil && run.Run == nil {
-		err = fmt.Errorf("subagent provider %q returned no run", name)
-	}
-	return run, err
+	return err
 }
 
 // announce tells the start of a run and has its end told.
@@ -95,12 +112,19 @@ func (s *Service) announce(t *ticket, provider string, req *ResolvedRequest, run
 // joins it.
 func (s *Service) watch(t *ticket, start StartEdge, hooks []*hookEntry) {
 	defer s.done(t)
-	end := EndEdge{StartEdge: start}
 	var res Result
-	err := contain(func() (err error) {
+	err := errors.New("the run's Wait ended its goroutine instead of returning")
+	// Deferred for that: who was told of the start is told of the end.
+	defer func() { s.ended(start, hooks, res, err) }()
+	err = contain(func() (err error) {
 		res, err = t.run.Wait(s.ctx)
 		return err
 	})
+}
+
+// ended tells the end of a run to those that were told of its start.
+func (s *Service) ended(start StartEdge, hooks []*hookEntry, res Result, err error) {
+	end := EndEdge{StartEdge: start}
 	if err != nil {
 		if _, ok := asError[*panicError](err); ok {
 			s.fault("subagent run failed", err, "provider", start.Provider, "run", string(start.ID))
@@ -146,7 +170,11 @@ func (s *Service) resolve(ctx context.Context, provider string, req Request) (Pr
 	if !ok {
 		return nil, nil, errorf(CodeNoProvider, "no subagent provider is named %q", provider)
 	}
-	if missing := missingCapability(p.Capabilities(), &req); missing != "" {
+	missing := ""
+	if err := s.provided(provider, func() error { missing = missingCapability(p.Capabilities(), &req); return nil }); err != nil {
+		return nil, nil, err
+	}
+	if missing != "" {
 		return nil, nil, errorf(CodeUnsupportedCapability, "subagent provider %q does not support %s", provider, missing)
 	}
 	if err := compose.CheckDepthCap(req.MaxDepth); err != nil {

@@ -327,6 +327,7 @@ func parseCrash(a *args) action {
 		if !ok {
 			w.fatal("a crash needs the memory store")
 		}
+		w.system().Crashed()
 		dead.Kill()
 		w.forget()
 	}

@@ -55,9 +55,8 @@ func (m *mount) work(ctx context.Context, req subagent.Request) job.Outcome {
 		// that was being killed (seam BG-07, BG-08).
 		return job.Outcome{State: job.Failed, Text: startError(err).Error()}
 	}
-	detached := context.WithoutCancel(ctx)
-	res, err := run.Wait(detached)
-	return outcome(ctx, m.held(res), err, run.Close(detached))
+	res, err, closeErr := m.svc.Conclude(context.WithoutCancel(ctx), run)
+	return outcome(ctx, m.held(res), err, closeErr)
 }
 
 // causedOnlyBy reports whether every cause that an error ends in is the kill.

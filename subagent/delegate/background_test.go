@@ -151,31 +151,47 @@ func TestBG02Preflight(t *testing.T) {
 func TestBG09Outcome(t *testing.T) {
 	broken := errors.New("out of paper")
 	text := func(s string) []message.Block { return []message.Block{message.Text(s)} }
+	value := []byte(`{"n":9007199254740991}`)
 	for _, c := range []struct {
-		name  string
-		play  subagenttest.Play
-		state job.State
-		says  string
+		name   string
+		play   subagenttest.Play
+		state  job.State
+		says   string
+		schema string
+		mute   bool // the provider does not hand on that a schema was asked for
 	}{
-		{"completed", subagenttest.Play{Result: subagent.Result{Output: text("42 files")}}, job.Completed, "42 files"},
-		{"completed without a word", subagenttest.Play{}, job.Completed, "The subagent finished without saying anything."},
-		{"aborted", subagenttest.Play{Result: subagent.Result{StopReason: subagent.StopAborted, Output: text("some")}}, job.Killed, "the subagent was cancelled"},
-		{"error", subagenttest.Play{Result: subagent.Result{StopReason: subagent.StopError, Output: text("some"), Diagnostic: "AUTH: no key"}}, job.Failed, "the subagent failed\nDiagnostic: AUTH: no key"},
-		{"max-tokens", subagenttest.Play{Result: subagent.Result{StopReason: subagent.StopMaxTokens, Output: text("some")}}, job.Failed, "the subagent hit its token limit before it was done"},
-		{"refusal", subagenttest.Play{Result: subagent.Result{StopReason: subagent.StopRefusal}}, job.Failed, "the subagent declined the task"},
-		{"unknown", subagenttest.Play{Result: subagent.Result{StopReason: "tired"}}, job.Failed, "the subagent ended abnormally (tired)"},
-		{"BG-11 result", subagenttest.Play{Err: broken}, job.Failed, "the subagent's result was lost: out of paper"},
-		{"BG-11 release", subagenttest.Play{Result: subagent.Result{Output: text("42 files")}, CloseErr: broken}, job.Failed, "the subagent could not be released: * out of paper\nOutput:\n42 files"},
-		{"BG-11 both", subagenttest.Play{Err: broken, CloseErr: broken}, job.Failed, "the subagent's result was lost: out of paper\nthe subagent could not be released: * out of paper"},
-		{"release of an aborted run", subagenttest.Play{Result: subagent.Result{StopReason: subagent.StopAborted}, CloseErr: broken}, job.Failed, "the subagent was cancelled\nthe subagent could not be released: * out of paper"},
+		{name: "completed", play: subagenttest.Play{Result: subagent.Result{Output: text("42 files")}}, state: job.Completed, says: "42 files"},
+		{name: "T30 a value", schema: countSchema, play: subagenttest.Play{Result: subagent.Result{Output: text("here it is"), Structured: value}}, state: job.Completed, says: string(value)},
+		{name: "T30 a value, not released", schema: countSchema, play: subagenttest.Play{Result: subagent.Result{Output: text("here it is"), Structured: value}, CloseErr: broken}, state: job.Failed,
+			says: "the subagent could not be released: * out of paper\nOutput:\n" + string(value)},
+		{name: "SO-18 text for a value", schema: countSchema, mute: true, play: subagenttest.Play{Result: subagent.Result{Output: text("there are 42")}}, state: job.Failed,
+			says: "the subagent failed\nDiagnostic: there is no output in the form that was asked for"},
+		{name: "completed without a word", play: subagenttest.Play{}, state: job.Completed, says: "The subagent finished without saying anything."},
+		{name: "aborted", play: subagenttest.Play{Result: subagent.Result{StopReason: subagent.StopAborted, Output: text("some")}}, state: job.Killed, says: "the subagent was cancelled"},
+		{name: "error", play: subagenttest.Play{Result: subagent.Result{StopReason: subagent.StopError, Output: text("some"), Diagnostic: "AUTH: no key"}}, state: job.Failed, says: "the subagent failed\nDiagnostic: AUTH: no key"},
+		{name: "max-tokens", play: subagenttest.Play{Result: subagent.Result{StopReason: subagent.StopMaxTokens, Output: text("some")}}, state: job.Failed, says: "the subagent hit its token limit before it was done"},
+		{name: "refusal", play: subagenttest.Play{Result: subagent.Result{StopReason: subagent.StopRefusal}}, state: job.Failed, says: "the subagent declined the task"},
+		{name: "unknown", play: subagenttest.Play{Result: subagent.Result{StopReason: "tired"}}, state: job.Failed, says: "the subagent ended abnormally (tired)"},
+		{name: "BG-11 result", play: subagenttest.Play{Err: broken}, state: job.Failed, says: "the subagent's result was lost: out of paper"},
+		{name: "BG-11 release", play: subagenttest.Play{Result: subagent.Result{Output: text("42 files")}, CloseErr: broken}, state: job.Failed, says: "the subagent could not be released: * out of paper\nOutput:\n42 files"},
+		{name: "BG-11 both", play: subagenttest.Play{Err: broken, CloseErr: broken}, state: job.Failed, says: "the subagent's result was lost: out of paper\nthe subagent could not be released: * out of paper"},
+		{name: "release of an aborted run", play: subagenttest.Play{Result: subagent.Result{StopReason: subagent.StopAborted}, CloseErr: broken}, state: job.Failed, says: "the subagent was cancelled\nthe subagent could not be released: * out of paper"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			in(t, subagenttest.Options{}, func(t *testing.T, s *subagenttest.System) {
 				r := jobs(t, s)
 				p := capable()
 				p.Play = func(*subagent.ResolvedRequest) subagenttest.Play { return c.play }
-				s.Register(t, p)
-				mount(t, s, delegate.Config{Provider: "scripted", Background: true, Jobs: r})
+				cfg := delegate.Config{Provider: "scripted", Background: true, Jobs: r}
+				if c.schema != "" {
+					p.Caps.OutputSchema, cfg.OutputSchema = true, []byte(c.schema)
+				}
+				if c.mute {
+					s.Register(t, mute{p})
+				} else {
+					s.Register(t, p)
+				}
+				mount(t, s, cfg)
 				parent := s.Parent(t)
 				id := begin(t, t.Context(), s, parent)
 				if _, err := r.Wait(t.Context(), parent, id); err != nil {

@@ -69,13 +69,7 @@ func (m *mount) execute(ctx context.Context, call *tool.Call) (any, error) {
 	if err != nil {
 		return nil, startError(err)
 	}
-	detached := context.WithoutCancel(ctx)
-	res, err := run.Wait(ctx)
-	closeErr := run.Close(detached)
-	if err != nil && ctx.Err() != nil {
-		// The wait may have ended rather than the run: closing it gave it its result.
-		res, err = run.Wait(detached)
-	}
+	res, err, closeErr := m.svc.Conclude(ctx, run)
 	res = m.held(res)
 	call.SetMeta(meta(run, res))
 	return finish(res, err, closeErr)

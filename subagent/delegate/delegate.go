@@ -155,7 +155,8 @@ type mount struct {
 
 	mu         sync.Mutex // guards following
 	unregister func()
-	changes    int // how often following began
+	mounted    string // the text of the tool that is in the scope
+	changes    int    // how often following began
 	closed     bool
 }
 
@@ -188,15 +189,24 @@ func (m *mount) follow() error {
 	}
 }
 
-// replaceLocked takes the tool out of the scope and puts c in; nil leaves it out.
+// replaceLocked takes the tool out of the scope and puts c in; nil leaves it out. A
+// tool that is the same stays, so that nobody's tools change for nothing.
 func (m *mount) replaceLocked(c *tool.Compiled) (err error) {
+	if m.closed {
+		c = nil
+	}
+	// The text is all that a tool has of its provider.
+	if m.unregister != nil && c != nil && c.Definition().Description == m.mounted {
+		return nil
+	}
 	if m.unregister != nil {
 		m.unregister()
 		m.unregister = nil
 	}
-	if c == nil || m.closed {
+	if c == nil {
 		return nil
 	}
+	m.mounted = c.Definition().Description
 	m.unregister, err = m.scope.RegisterCompiled(c)
 	return err
 }
@@ -208,8 +218,14 @@ func (m *mount) close() {
 	_ = m.replaceLocked(nil) // taking out cannot fail
 }
 
-// compile returns the tool for a provider, or why that provider cannot serve it.
-func (m *mount) compile(p subagent.Provider) (*tool.Compiled, error) {
+// compile returns the tool for a provider, or why that provider cannot serve it; that
+// it panics when it is asked is such a reason.
+func (m *mount) compile(p subagent.Provider) (c *tool.Compiled, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			c, err = nil, fmt.Errorf("provider %q panicked: %v", m.cfg.Provider, v)
+		}
+	}()
 	caps := p.Capabilities()
 	switch {
 	case !m.cfg.ProviderManaged && !caps.DepthLimit:

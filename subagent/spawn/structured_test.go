@@ -173,13 +173,19 @@ func TestSO26Filtered(t *testing.T) {
 			copy(req.OutputSchema, strings.ReplaceAll(countSchema, "integer", "string "))
 			remove()
 			a := child(t, run)
+			if a.Tools().Toolset().Lookup(structured.ToolName) == nil {
+				t.Errorf("SO-26: the filter %+v takes the tool away", filter)
+			}
 			close(hold)
 			res := subagenttest.Await(t, run)
 			if res.StopReason != subagent.StopCompleted || string(res.Structured) != `{"n":1}` {
 				t.Errorf("with the filter %+v: %+v", filter, res)
 			}
-			if r := a.Tools().Execute(t.Context(), tool.CallInput{Name: structured.ToolName, Args: `{"n":2}`}, tool.ExecOptions{}); !r.IsError {
-				t.Error("SO-23: the tool outlives the run")
+			if names := a.Tools().Specs(); len(names) != 0 {
+				t.Errorf("SO-23: %v outlive the run", names)
+			}
+			if r := a.Tools().Execute(t.Context(), tool.CallInput{Name: structured.ToolName, Args: `{"n":2}`, Caller: a}, tool.ExecOptions{}); r.Code != tool.CodeAbortedBeforeDispatch {
+				t.Errorf("SO-23: a call when the run is over: %+v", r)
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package subagenttest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -65,8 +66,9 @@ type System struct {
 	// Adapter is the scripted model behind Answer.
 	Adapter *scripted.Adapter
 
-	mu      sync.Mutex // guards answers
+	mu      sync.Mutex // guards following
 	answers map[string][]scripted.Step
+	crashed bool
 }
 
 // NewSystem returns a running system.
@@ -119,8 +121,11 @@ func NewSystem(t testing.TB, o Options) *System {
 }
 
 func (s *System) close(t testing.TB, ctx context.Context) {
-	if err := s.Agents.Close(ctx); err != nil {
-		t.Logf("closing the agents: %v", err)
+	s.mu.Lock()
+	crashed := s.crashed
+	s.mu.Unlock()
+	if err := s.Agents.Close(ctx); err != nil && !(crashed && fenced(err)) {
+		t.Errorf("close the agents: %v", err)
 	}
 	if err := s.Service.Close(ctx); err != nil {
 		t.Errorf("close the service: %v", err)
@@ -134,6 +139,28 @@ func (s *System) close(t testing.TB, ctx context.Context) {
 	for _, live := range s.Sessions.Close() {
 		t.Errorf("session %s is still live", live.ID())
 	}
+}
+
+// Crashed says that the store was taken from the system, as from a process that is
+// killed: that its agents cannot write their ends any more is no fault then.
+func (s *System) Crashed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.crashed = true
+}
+
+// fenced reports whether nothing is wrong but that another process owns the logs.
+func fenced(err error) bool {
+	if list, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // each part is looked at
+		for _, part := range list.Unwrap() {
+			if !fenced(part) {
+				return false
+			}
+		}
+		return true
+	}
+	var fe *session.FencedError
+	return errors.As(err, &fe)
 }
 
 // Answer says what an agent answers to a prompt, by its exact text: one step per
