@@ -101,7 +101,7 @@ func keep(s *session.Session, stays []session.Node, most int64) []kept {
 
 // spoken returns the message of an event by which a person or another agent spoke, or nil.
 func spoken(e *session.Event) *message.Message {
-	if e.Type != session.TypeUserMessage || e.Op.Kind != session.OpAppend {
+	if e.Type != session.TypeUserMessage || e.Op != session.OpAppend {
 		return nil
 	}
 	p, ok := e.Payload().(*session.UserMessage)

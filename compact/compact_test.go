@@ -152,8 +152,8 @@ func TestSequence_D39(t *testing.T) {
 		if kept := len(before) - len(seqs); kept < 2 || kept > 8 {
 			t.Errorf("%d of %d messages stay", kept, len(before))
 		}
-		if checkpoint.Op.Start != seqs[0] || checkpoint.Op.End != seqs[len(seqs)-1] || !slices.Equal(checkpoint.Sources, append([]int64{sum.Seq}, seqs...)) {
-			t.Errorf("the replacement goes from %d to %d and cites %v", checkpoint.Op.Start, checkpoint.Op.End, checkpoint.Sources)
+		if from, to := checkpoint.Replaces(); from != seqs[0] || to != seqs[len(seqs)-1] || !slices.Equal(checkpoint.Sources(), append([]int64{sum.Seq}, seqs...)) {
+			t.Errorf("the replacement goes from %d to %d and cites %v", from, to, checkpoint.Sources())
 		}
 		u := checkpoint.Payload().(*session.UserMessage).Message
 		body := message.JoinText(u.Content)
@@ -218,13 +218,14 @@ func TestPrune_D38(t *testing.T) {
 		for e := range s.Events(0) {
 			switch p := e.Payload().(type) {
 			case *session.ToolResult:
-				if e.Op.Kind == session.OpAppend {
+				if e.Op == session.OpAppend {
 					whole = append(whole, e)
 					continue
 				}
 				short = append(short, p)
-				if before, _ := s.Event(e.Seq - 1); before.Type != session.TypeCompactionPrune || e.Op.Start != e.Op.End || !slices.Equal(e.Sources, []int64{e.Seq - 1, e.Op.Start}) {
-					t.Errorf("a result is replaced behind %s, from %d to %d, citing %v", before.Type, e.Op.Start, e.Op.End, e.Sources)
+				from, to := e.Replaces()
+				if before, _ := s.Event(e.Seq - 1); before.Type != session.TypeCompactionPrune || from != to || !slices.Equal(e.Sources(), []int64{e.Seq - 1, from}) {
+					t.Errorf("a result is replaced behind %s, from %d to %d, citing %v", before.Type, from, to, e.Sources())
 				}
 			case *session.CompactionPrune:
 				pruned = append(pruned, p.Shadowed.Seqs...)

@@ -103,10 +103,10 @@ func reported(s *session.Session) (counted, since int64, ok bool) {
 	head := s.Head()
 	for seq := head - 1; seq >= 0 && seq > head-lookBack; seq-- {
 		e, _ := s.Event(seq)
-		if e.Op.Kind == session.OpNone {
+		if e.Op == session.OpNone {
 			continue
 		}
-		if e.Op.Kind == session.OpReplace {
+		if e.Op == session.OpReplace {
 			return 0, 0, false
 		}
 		switch p := e.Payload().(type) {

@@ -168,7 +168,7 @@ func readPast(s *session.Session) past {
 			}
 		case session.TypeToolResult:
 			p, ok := e.Payload().(*session.ToolResult)
-			if !ok || p.Meta == nil || e.Op.Kind == session.OpReplace { // one that was shortened stands for the one it replaced
+			if !ok || p.Meta == nil || e.Op == session.OpReplace { // one that was shortened stands for the one it replaced
 				continue
 			}
 			id := startedID(p.Meta)
@@ -176,7 +176,7 @@ func readPast(s *session.Session) past {
 				jobs[id] = pastJob{seq: e.Seq, inherited: e.Seq < own, told: jobs[id].told}
 			}
 		case session.TypeUserMessage:
-			if p, ok := e.Payload().(*session.UserMessage); ok && p.Message.Source.Plugin == Plugin && e.Op.Kind == session.OpAppend {
+			if p, ok := e.Payload().(*session.UserMessage); ok && p.Message.Source.Plugin == Plugin && e.Op == session.OpAppend {
 				note(p.Message.ID, e.Seq)
 			}
 		}

@@ -142,7 +142,7 @@ func (g *grammar) inStep(turn, step int64) (rule, msg string) {
 }
 
 func (g *grammar) assistant(e *Event, p *AssistantMessage) (rule, msg string) {
-	if e.Op.Kind == OpReplace {
+	if e.Op == OpReplace {
 		return "", ""
 	}
 	if r, m := g.inStep(p.Turn, p.Step); r != "" {
@@ -163,7 +163,7 @@ func (g *grammar) assistant(e *Event, p *AssistantMessage) (rule, msg string) {
 
 func (g *grammar) result(e *Event, p *ToolResult) (rule, msg string) {
 	id := p.Message.Source.CallID
-	if e.Op.Kind == OpReplace {
+	if e.Op == OpReplace {
 		if !g.turnOpen {
 			return "I5", "a tool result is replaced outside a turn"
 		}
@@ -264,29 +264,30 @@ func (g *grammar) bracket(e *Event) (rule, msg string) {
 // checkSurface checks S16–S18 (I6).
 func (g *grammar) checkSurface(e *Event, info *typeInfo, surf *surface) (rule, msg string) {
 	if !info.surface {
-		if e.Op.Kind != OpNone || e.Sources != nil {
+		if e.Op != OpNone || e.cites != nil {
 			return "I6", "not a surface event, but it carries a surface operation or sources"
 		}
 		return "", ""
 	}
-	if e.Op.Kind == OpNone {
+	if e.Op == OpNone {
 		return "I6", "a surface event needs a surface operation"
 	}
-	if e.Sources != nil && len(e.Sources) == 0 && e.Type != TypeAssistantMessage {
+	sources := e.Sources()
+	if sources != nil && len(sources) == 0 && e.Type != TypeAssistantMessage {
 		return "I6", "the list of sources is empty"
 	}
 	last := int64(-1)
-	for i, s := range e.Sources {
+	for i, s := range sources {
 		if s < 0 || s >= e.Seq {
 			return "I6", fmt.Sprintf("source %d is not earlier", s)
 		}
 		// They ascend, as a rule; foreign messages cite thousands of chunks.
-		if s <= last && slices.Contains(e.Sources[:i], s) {
+		if s <= last && slices.Contains(sources[:i], s) {
 			return "I6", fmt.Sprintf("source %d is named twice", s)
 		}
 		last = max(last, s)
 	}
-	if e.Op.Kind == OpReplace {
+	if e.Op == OpReplace {
 		return surf.checkReplace(e)
 	}
 	return "", ""

@@ -257,7 +257,8 @@ func (s *Session) encode(d *Draft, seq, now int64) (Event, *typeInfo, error) {
 	if info.surface && op.Kind == OpNone {
 		op.Kind = OpAppend
 	}
-	return Event{Type: typ, Seq: seq, Time: now, Ignorable: ignorable, Op: op, Sources: d.Sources, data: data, payload: d.Payload}, info, nil
+	e := Event{Type: typ, Seq: seq, Time: now, Ignorable: ignorable, data: data, payload: d.Payload}
+	return e.Surface(op, d.Sources), info, nil
 }
 
 // arenaSize doubles from 3 KiB, in which the payloads of a one-shot child fit, to

@@ -366,13 +366,14 @@ func failure(f *message.Failure) string {
 }
 
 func replaced(e *session.Event) string {
-	if e.Op.Kind != session.OpReplace {
+	if e.Op != session.OpReplace {
 		return ""
 	}
-	if e.Op.Start == e.Op.End {
-		return fmt.Sprintf(" (in place of event %d)", e.Op.Start)
+	start, end := e.Replaces()
+	if start == end {
+		return fmt.Sprintf(" (in place of event %d)", start)
 	}
-	return fmt.Sprintf(" (in place of events %d to %d)", e.Op.Start, e.Op.End)
+	return fmt.Sprintf(" (in place of events %d to %d)", start, end)
 }
 
 func because(reason string) string {

@@ -62,7 +62,7 @@ func TestUsageUnit(t *testing.T) {
 	const used = `,"usage":{"inputTokens":10,"outputTokens":5,"cacheReadTokens":3,"cacheWriteTokens":2,"reasoningTokens":1}`
 	header := line{session.TypeRequestHeader, `{"header":{"config":{"provider":"p","model":"m1"}},"reason":"initial"}`}
 	replaced := logOf(answer(`"turn":1,"step":1`, used), answer(`"turn":1,"step":1`, used))
-	replaced.events[1].Op = session.SurfaceOp{Kind: session.OpReplace}
+	replaced.events[1].Op = session.OpReplace
 	for _, tc := range []struct {
 		name string
 		log  *log

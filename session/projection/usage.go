@@ -49,7 +49,7 @@ func applyUsage(v Value, e *session.Event, p session.Payload) Value {
 			next.Tokens.HasCacheRead, next.Tokens.HasCacheWrite, next.Tokens.HasReasoning = false, false, false
 		}
 	case *session.AssistantMessage:
-		if e.Op.Kind == session.OpReplace {
+		if e.Op == session.OpReplace {
 			return v // rewritten history, not another answer
 		}
 		var used message.Usage
