@@ -234,6 +234,11 @@ func (t *turn) enter(first bool) (bool, error) {
 	if err := t.take(first); err != nil {
 		return false, err
 	}
+	if len(t.claim.messages) > 0 || !first && t.ending == nil {
+		if err := t.stepDue(); err != nil {
+			return false, err
+		}
+	}
 	system, ctxMsg, err := a.assemble()
 	if err != nil {
 		return false, err
@@ -276,6 +281,16 @@ func (t *turn) enter(first bool) (bool, error) {
 	t.stepOpen = true
 	a.system = system
 	return true, nil
+}
+
+func (t *turn) stepDue() (err error) {
+	t.agent.each(func(h *Hooks) bool {
+		if h.StepDue != nil {
+			err = contain("step due hook", func() error { return h.StepDue(t.ctx(), t.agent, t.number, t.claim.messages) })
+		}
+		return err == nil
+	})
+	return err
 }
 
 func (t *turn) preStep(p *PreStep) (err error) {

@@ -35,6 +35,11 @@ type Hooks struct {
 
 	// TurnOpen returns drafts that enter the log in one hold with turn/start.
 	TurnOpen func(a *Agent, turn int64) ([]session.Draft, error)
+	// StepDue runs when a step is due, before its prompt is assembled and the pre-step
+	// chain is asked: what changes the surface of the log so that the step fits does it
+	// here. incoming is what was claimed for it, and must not be modified. An error
+	// fails the turn.
+	StepDue func(ctx context.Context, a *Agent, turn int64, incoming []session.Queued) error
 	// PreStep may rewrite or reject what enters a step (core L17). An error fails
 	// the turn.
 	PreStep func(ctx context.Context, p *PreStep) error

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/tool"
 )
@@ -36,7 +37,8 @@ func (e *SpillError) Error() string {
 // Unwrap returns Err.
 func (e *SpillError) Unwrap() error { return e.Err }
 
-// ReadSpill returns the text of a spill for an agent that may read it. The caller must
+// ReadSpill returns the text of a spill, or of a tool's result, which a compaction may
+// have shortened on the surface since, for an agent that may read it. The caller must
 // be the exact live agent (design § 4, Authority), and the spill must stand in its own
 // log, what it inherited included, or in the log of a session that was delegated by
 // it or, over any number of steps, by one that was: what a child was told and did is
@@ -50,49 +52,54 @@ func (r *Registry) ReadSpill(ctx context.Context, caller tool.Caller, ref sessio
 	if !ok {
 		return fail(nil)
 	}
-	p, err := r.spillAt(ctx, a.session, ref)
-	if p == nil && err == nil && ref.Session != a.ID() {
-		var below *session.Session
-		if below, ok, err = r.delegated(ctx, a.session, ref.Session); ok {
-			p, err = r.spillAt(ctx, below, ref)
+	text, ok, err := r.textAt(ctx, a.session, ref)
+	if !ok && err == nil && ref.Session != a.ID() {
+		below, under, lerr := r.delegated(ctx, a.session, ref.Session)
+		if err = lerr; under {
+			text, ok, err = r.textAt(ctx, below, ref)
 		}
 	}
-	if p == nil {
-		return fail(err)
-	}
-	text, err := p.Text()
-	if err != nil {
+	if !ok || err != nil {
 		return fail(err)
 	}
 	return text, nil
 }
 
-// spillAt returns the spill of that name in a live log or, with s nil, in the stored
-// one; nil when there is none.
-func (r *Registry) spillAt(ctx context.Context, s *session.Session, ref session.SpillRef) (*session.ToolSpill, error) {
+// textAt returns the text of that name in a live log or, with s nil, in the stored
+// one; false when there is none.
+func (r *Registry) textAt(ctx context.Context, s *session.Session, ref session.SpillRef) (text string, ok bool, err error) {
 	var e session.Event
 	if s != nil {
 		e, _ = s.Event(ref.Seq)
 	} else {
 		for stored, err := range r.cfg.Sessions.Store().ReadFrom(ctx, ref.Session, ref.Seq) {
 			if err != nil {
-				return nil, err
+				return "", false, err
 			}
 			e = stored
 			break
 		}
 	}
-	if e.Type != session.TypeToolSpill {
-		return nil, nil
+	if e.Type != session.TypeToolSpill && e.Type != session.TypeToolResult {
+		return "", false, nil
 	}
 	payload, err := r.cfg.Sessions.PayloadOf(e)
 	if err != nil {
-		return nil, &session.CorruptError{ID: ref.Session, Seq: ref.Seq, Err: err}
+		return "", false, &session.CorruptError{ID: ref.Session, Seq: ref.Seq, Err: err}
 	}
-	if p, ok := payload.(*session.ToolSpill); ok && p.Session == ref.Session {
-		return p, nil
+	switch p := payload.(type) {
+	case *session.ToolSpill:
+		if p.Session == ref.Session {
+			text, err = p.Text()
+			return text, err == nil, err
+		}
+	case *session.ToolResult:
+		// What a log inherited has the same numbers as where it comes from.
+		if s == nil || s.ID() == ref.Session || e.Seq < s.Header().SeedLength {
+			return message.JoinText(p.Message.Content[0].Content), true, nil
+		}
 	}
-	return nil, nil
+	return "", false, nil
 }
 
 // delegated reports whether a session was delegated by top, directly or not. It

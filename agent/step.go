@@ -126,7 +126,7 @@ func (t *turn) call() (message.Message, llm.FinishKind, error) {
 // the log durable before anything leaves (core S14, D23a).
 func (t *turn) request() (*llm.Prepared, *llm.Request, error) {
 	a := t.agent
-	c := t.config()
+	c := a.CallConfig()
 	var err error
 	a.each(func(h *Hooks) bool {
 		if h.Request != nil {
@@ -171,11 +171,12 @@ func (t *turn) request() (*llm.Prepared, *llm.Request, error) {
 	return prepared, req, nil
 }
 
-// config returns what the next call starts from (core L39): the declared options,
-// later what the last call used but for what its adapter filled in. A reasoning
-// effort that somebody chose is kept across a resume on the same model.
-func (t *turn) config() llm.CallConfig {
-	a := t.agent
+// CallConfig returns what the agent's next call starts from, before Request hooks see
+// it (core L39): the declared options, later what the last call used but for what its
+// adapter filled in. A reasoning effort that somebody chose is kept across a resume on
+// the same model. It belongs to the agent's activity: only hooks of its turns and
+// maintenance jobs may call it.
+func (a *Agent) CallConfig() llm.CallConfig {
 	last := a.session.RequestHeader()
 	if a.asked && last != nil {
 		c := llm.CallConfig(last.Config)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/compact"
 	"github.com/offshoot-dev/offshoot/harness/config"
 	"github.com/offshoot-dev/offshoot/job"
 	"github.com/offshoot-dev/offshoot/llm"
@@ -59,6 +60,8 @@ type Options struct {
 	HTTPClient *http.Client
 	// UserAgent is sent to models.
 	UserAgent string
+	// Compacted is told of every compaction: see compact.Config.Done. nil is nobody.
+	Compacted func(*agent.Agent, compact.Result, error)
 	// DemoPace is how long the demo model waits between two pieces of an answer.
 	DemoPace time.Duration
 	// Logger gets what nobody can be told otherwise; nil discards it.
@@ -74,6 +77,7 @@ type Harness struct {
 	Tools       *tool.Registry
 	Prompts     *prompt.Registry
 	Agents      *agent.Registry
+	Compactor   *compact.Compactor
 	Subagents   *subagent.Service
 	Jobs        *job.Registry
 
@@ -184,6 +188,9 @@ func (h *Harness) openModels(context.Context) error {
 		if err != nil {
 			return h.opts.Config.Fault("routes."+name, "%v", err)
 		}
+		if n := cfg.Routes[name].ContextWindow; n > 0 {
+			a = windowed{a, int64(n)}
+		}
 		if _, err := h.Models.Register(a, name); err != nil {
 			return err
 		}
@@ -212,6 +219,20 @@ func (h *Harness) adapter(r config.Route) (llm.Adapter, error) {
 		Dialect: r.Dialect, BaseURL: r.BaseURL, APIKeyFunc: keyFunc, NoKey: keyFunc == nil, HTTPClient: h.opts.HTTPClient, Headers: r.Headers,
 		IdleTimeout: r.IdleTimeout, UserAgent: h.opts.UserAgent,
 	})
+}
+
+// windowed is an adapter whose models have the window that the configuration says.
+type windowed struct {
+	llm.Adapter
+	window int64
+}
+
+// Model implements llm.Adapter. An answer's own bound cannot exceed the window.
+func (w windowed) Model(provider, model string) llm.ModelInfo {
+	info := w.Adapter.Model(provider, model)
+	info.ContextWindow = w.window
+	info.DefaultMaxTokens = min(info.DefaultMaxTokens, w.window/4)
+	return info
 }
 
 func (h *Harness) openTools(context.Context) error {
@@ -308,7 +329,10 @@ func (h *Harness) openAgents(ctx context.Context) (err error) {
 		return nil
 	}})
 	h.onClose(func() error { return h.Agents.Close(context.WithoutCancel(ctx)) })
-	return nil
+	h.Compactor, err = compact.New(compact.Config{
+		Agents: h.Agents, Models: h.Models, Manual: !h.opts.Config.Config.Compaction.Auto, Done: h.opts.Compacted, Logger: h.opts.Logger,
+	})
+	return err
 }
 
 // Within returns what of an agent's filter is left under the deployment's own, which
@@ -359,6 +383,7 @@ func (h *Harness) openDelegation(ctx context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
+	h.Compactor.Register(job.Plugin, h.Jobs.Restate)
 	for _, d := range job.Tools(h.Jobs) {
 		if slices.Contains(h.jobTools, d.Name) && h.admits(d.Name) {
 			if _, err := h.Tools.Root().Register(d); err != nil {

@@ -82,6 +82,30 @@ func (r *Registry) sentLocked() {
 	}
 }
 
+// Restate says which jobs of a are not over, for whoever sums up a's conversation and
+// must not let them be forgotten; "" if there are none. Their notices come as ever.
+func (r *Registry) Restate(a *agent.Agent) string {
+	var b strings.Builder
+	for _, i := range r.List(a) {
+		if i.State.Ended() {
+			continue
+		}
+		if b.Len() == 0 {
+			b.WriteString("Background jobs that you started and that are not over:\n")
+		}
+		fmt.Fprintf(&b, "- %s", i.ID)
+		if i.Label != "" {
+			fmt.Fprintf(&b, " (%s)", i.Label)
+		}
+		fmt.Fprintf(&b, ": %s\n", i.State)
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	fmt.Fprintf(&b, "You get a notice when one of them is over; then %s reads its result. %s ends one before.", OutputTool, KillTool)
+	return b.String()
+}
+
 // StartedMeta is the meta of a tool result that names a job which it started: from
 // it a later process knows what a job was promised to.
 func StartedMeta(id string) []byte {
@@ -144,7 +168,7 @@ func readPast(s *session.Session) past {
 			}
 		case session.TypeToolResult:
 			p, ok := e.Payload().(*session.ToolResult)
-			if !ok || p.Meta == nil {
+			if !ok || p.Meta == nil || e.Op == session.OpReplace { // one that was shortened stands for the one it replaced
 				continue
 			}
 			id := startedID(p.Meta)
@@ -152,7 +176,7 @@ func readPast(s *session.Session) past {
 				jobs[id] = pastJob{seq: e.Seq, inherited: e.Seq < own, told: jobs[id].told}
 			}
 		case session.TypeUserMessage:
-			if p, ok := e.Payload().(*session.UserMessage); ok && p.Message.Source.Plugin == Plugin {
+			if p, ok := e.Payload().(*session.UserMessage); ok && p.Message.Source.Plugin == Plugin && e.Op == session.OpAppend {
 				note(p.Message.ID, e.Seq)
 			}
 		}

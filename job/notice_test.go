@@ -239,3 +239,75 @@ func TestChildHolds(t *testing.T) {
 func contains(content []message.Block, text string) bool {
 	return strings.Contains(message.JoinText(content), text)
 }
+
+// core D38: what a summary must not make an owner forget is which of its jobs are not
+// over.
+func TestRestate_D38(t *testing.T) {
+	in(t, subagenttest.Options{}, job.Config{}, func(t *testing.T, w *world) {
+		a, b := w.Parent(t), w.Parent(t)
+		if got := w.jobs.Restate(a); got != "" {
+			t.Errorf("without jobs: %q", got)
+		}
+		one, two := w.start(a, "count the doors"), w.start(a, "")
+		other := w.start(b, "somebody else's")
+		one.finish()
+		if _, err := w.jobs.Kill(a, two.id, ""); err != nil {
+			t.Fatal(err)
+		}
+		three := w.start(a, "count the keys")
+		got := w.jobs.Restate(a)
+		want := "Background jobs that you started and that are not over:\n- " + three.id + " (count the keys): running\n" +
+			"You get a notice when one of them is over; then job_output reads its result. job_kill ends one before."
+		synctest.Wait()
+		if now := w.jobs.Restate(a); now != want {
+			t.Errorf("said again:\n%s\nwant\n%s", now, want)
+		}
+		if !strings.Contains(got, two.id+": stopping") && got != want {
+			t.Errorf("while it stops:\n%s", got)
+		}
+		three.finish()
+		other.finish()
+	})
+}
+
+// core D38: a result that a compaction shortened stands for the one it replaced: it
+// names no job of the heir of a conversation, though it lies in the heir's own part.
+func TestShortenedResultNamesNoJob_D38(t *testing.T) {
+	in(t, subagenttest.Options{}, job.Config{}, func(t *testing.T, w *world) {
+		step := func(p session.Payload) session.Draft { return session.Draft{Payload: p} }
+		call := message.ToolCall("c1", "subagent", "{}")
+		result := func(text string) *session.ToolResult {
+			return &session.ToolResult{Turn: 1, Step: 1, Meta: job.StartedMeta("subagent-1"), Message: message.Message{
+				ID: agent.NewMessageID(), Role: message.RoleUser, Content: []message.Block{message.ToolResult("c1", []message.Block{message.Text(text)}, false)},
+				Source: message.Source{Kind: message.SourceTool, CallID: "c1"},
+			}}
+		}
+		parent := w.Parent(t)
+		first, err := parent.Session().Append(
+			step(&session.TurnStart{Turn: 1}), step(&session.StepStart{Turn: 1, Step: 1}),
+			step(&session.AssistantMessage{Turn: 1, Step: 1, Message: message.Message{
+				ID: agent.NewMessageID(), Role: message.RoleAssistant, Content: []message.Block{call}, Source: message.Source{Kind: message.SourceModel, Provider: "p", Model: "m"},
+			}}),
+			step(&session.ToolCall{Turn: 1, Step: 1, CallID: "c1", Name: "subagent", Arguments: "{}"}), step(result("a long result")),
+			step(&session.StepEnd{Turn: 1, Step: 1}), step(&session.TurnEnd{Turn: 1, Kind: session.EndCompleted}),
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		heir := w.NewAgent(t, agent.Create{Session: session.New{Seed: &session.Seed{Prefix: parent.Session().Prefix()}}, Options: subagenttest.ParentOptions()})
+		at := first + 4
+		if _, err := heir.Session().Append(
+			step(&session.TurnStart{Turn: 2}),
+			session.Draft{Payload: result("short"), Op: session.SurfaceOp{Kind: session.OpReplace, Start: at, End: at}, Sources: []int64{at}},
+			step(&session.TurnEnd{Turn: 2, Kind: session.EndCompleted}),
+		); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := w.jobs.Recover(heir, false); n != 0 || err != nil {
+			t.Errorf("the heir was told that %d jobs are lost, %v", n, err)
+		}
+		if _, err := w.jobs.Get(heir, "subagent-1"); err == nil || !strings.Contains(err.Error(), "belongs to the agent whose conversation you began with") {
+			t.Errorf("the parent's job is %v", err)
+		}
+	})
+}

@@ -127,7 +127,8 @@ type Source struct {
 	// subagent-settled message.
 	SenderSessionID string
 
-	// Raw is the whole object of a source whose kind this build does not know.
+	// Raw is the whole object of a source whose kind this build does not know, and of
+	// a plugin's that has members beside those above; the log then holds Raw.
 	Raw []byte
 }
 

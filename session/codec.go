@@ -339,15 +339,23 @@ func (p *AssistantMessage) check() error {
 	if err := checkStep(p.Turn, p.Step); err != nil {
 		return err
 	}
-	if u := p.Usage; u != nil {
-		// Vendors report these, and not all of them can count.
-		for _, n := range [...]int64{u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens, u.ReasoningTokens} {
-			if err := checkNatural("token count", n); err != nil {
-				return err
-			}
-		}
+	if err := checkUsage(p.Usage); err != nil {
+		return err
 	}
 	return checkMessage(&p.Message)
+}
+
+// checkUsage checks what vendors report: not all of them can count.
+func checkUsage(u *message.Usage) error {
+	if u == nil {
+		return nil
+	}
+	for _, n := range [...]int64{u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheWriteTokens, u.ReasoningTokens} {
+		if err := checkNatural("token count", n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func decodeAssistantMessage(data []byte) (*AssistantMessage, error) {

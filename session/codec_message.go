@@ -263,6 +263,10 @@ func decodeSource(s *message.Source, data []byte) error {
 				return err
 			})
 		}
+		if s.Kind == message.SourcePlugin {
+			s.Raw = data // plugins add members of their own: the whole object is kept
+			return nil
+		}
 		return jsonx.UnknownKey(key)
 	})
 }

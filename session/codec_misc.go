@@ -90,64 +90,6 @@ func decodeRetryStarted(data []byte) (*RetryStarted, error) {
 }
 
 // EventType implements Payload.
-func (p *CompactionStart) EventType() Type { return TypeCompactionStart }
-func (p *CompactionStart) appendJSON(buf []byte) []byte {
-	buf = jsonx.AppendStringField(append(buf, '{'), "compactionId", p.CompactionID)
-	if p.SourceCommandID != "" {
-		buf = jsonx.AppendStringField(buf, "sourceCommandId", p.SourceCommandID)
-	}
-	if p.Turn == 0 {
-		return append(append(jsonx.AppendKey(buf, "turn"), "null"...), '}')
-	}
-	return append(jsonx.AppendIntField(buf, "turn", p.Turn), '}')
-}
-
-func decodeCompactionStart(data []byte) (*CompactionStart, error) {
-	p := &CompactionStart{}
-	return p, fields(data, []string{"compactionId", "turn"}, func(key string, raw []byte) error {
-		switch key {
-		case "compactionId":
-			return setString(&p.CompactionID, raw)
-		case "sourceCommandId":
-			return setString(&p.SourceCommandID, raw)
-		case "turn":
-			if string(raw) == "null" {
-				return nil
-			}
-			return setInt(&p.Turn, raw)
-		}
-		return jsonx.UnknownKey(key)
-	})
-}
-
-// EventType implements Payload.
-func (p *CompactionEnd) EventType() Type { return TypeCompactionEnd }
-func (p *CompactionEnd) appendJSON(buf []byte) []byte {
-	buf = jsonx.AppendStringField(append(buf, '{'), "compactionId", p.CompactionID)
-	if p.Error != "" {
-		buf = jsonx.AppendStringField(buf, "error", p.Error)
-	}
-	return append(buf, '}')
-}
-
-func decodeCompactionEnd(data []byte) (*CompactionEnd, error) {
-	p := &CompactionEnd{}
-	return p, fields(data, []string{"compactionId"}, func(key string, raw []byte) error {
-		switch key {
-		case "compactionId":
-			return setString(&p.CompactionID, raw)
-		case "error":
-			if raw[0] == '"' {
-				return setString(&p.Error, raw)
-			}
-			p.Error = string(raw)
-			return nil
-		}
-		return jsonx.UnknownKey(key)
-	})
-}
-
-// EventType implements Payload.
 func (p *ApprovalAsked) EventType() Type { return TypeApprovalAsked }
 func (p *ApprovalAsked) appendJSON(buf []byte) []byte {
 	buf = jsonx.AppendStringField(append(buf, '{'), "id", p.ID)

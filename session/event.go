@@ -37,16 +37,50 @@ type Event struct {
 	Type Type
 	Seq  int64
 	Time int64 // ms since the epoch; for people, never for ordering (core G15)
-	Op   SurfaceOp
-	// Sources are the seqs that a surface event cites; nil when it cites nothing
-	// and says nothing about it. An assistant message may cite an empty list.
-	Sources []int64
 
 	data    []byte  // canonical JSON of the payload
 	payload Payload // decoded payload, or nil when it was not decoded yet
+	cites   *cites  // of the few that have any; logs hold millions of events
 
+	// Op is what the event does to the surface; see Replaces.
+	Op        OpKind
 	Ignorable bool // a reader that does not know Type may skip it
 	valid     bool // data is known to be lossless JSON
+}
+
+// cites is what an event says of others.
+type cites struct {
+	start, end int64   // of OpReplace
+	sources    []int64 // may be empty, but not nil, where that was said
+}
+
+// Replaces returns the seqs of the first and the last surface node that an event with
+// OpReplace takes the place of.
+func (e *Event) Replaces() (start, end int64) {
+	if e.cites == nil {
+		return 0, 0
+	}
+	return e.cites.start, e.cites.end
+}
+
+// Sources returns the seqs that a surface event cites; nil when it cites nothing and
+// says nothing about it. An assistant message may cite an empty list. It must not be
+// modified.
+func (e *Event) Sources() []int64 {
+	if e.cites == nil {
+		return nil
+	}
+	return e.cites.sources
+}
+
+// Surface returns the event with what it does to the surface and what it cites. Like
+// RawEvent it is for stores and importers, and validates nothing. The slice is kept.
+func (e Event) Surface(op SurfaceOp, sources []int64) Event {
+	e.Op, e.cites = op.Kind, nil
+	if op.Kind == OpReplace || sources != nil {
+		e.cites = &cites{op.Start, op.End, sources}
+	}
+	return e
 }
 
 // Data returns the payload's canonical JSON. It must not be modified.
@@ -71,30 +105,35 @@ func (e *Event) AppendEnvelope(buf []byte) []byte {
 	if e.Ignorable {
 		buf = append(buf, `,"ignorable":true`...)
 	}
-	switch e.Op.Kind {
+	switch e.Op {
 	case OpAppend:
 		buf = append(buf, `,"surfaceOp":"append"`...)
 	case OpReplace:
 		buf = append(buf, `,"surfaceOp":{"op":"replace","start":`...)
-		buf = strconv.AppendInt(buf, e.Op.Start, 10)
+		start, end := e.Replaces()
+		buf = strconv.AppendInt(buf, start, 10)
 		buf = append(buf, `,"end":`...)
-		buf = strconv.AppendInt(buf, e.Op.End, 10)
+		buf = strconv.AppendInt(buf, end, 10)
 		buf = append(buf, '}')
 	case OpNone:
 	}
-	if e.Sources != nil {
-		buf = append(buf, `,"sourceEventSeqs":[`...)
-		for i, s := range e.Sources {
-			if i > 0 {
-				buf = append(buf, ',')
-			}
-			buf = strconv.AppendInt(buf, s, 10)
-		}
-		buf = append(buf, ']')
+	if sources := e.Sources(); sources != nil {
+		buf = appendSeqs(append(buf, `,"sourceEventSeqs":`...), sources)
 	}
 	buf = append(buf, `,"data":`...)
 	buf = append(buf, e.data...)
 	return append(buf, '}')
+}
+
+func appendSeqs(buf []byte, seqs []int64) []byte {
+	buf = append(buf, '[')
+	for i, n := range seqs {
+		if i > 0 {
+			buf = append(buf, ',')
+		}
+		buf = strconv.AppendInt(buf, n, 10)
+	}
+	return append(buf, ']')
 }
 
 // ParseEnvelope reads one exported event strictly: no unknown or duplicate key,
@@ -112,6 +151,8 @@ func ParseEnvelope(line []byte) (Event, error) {
 // payload is compact already and its bytes alias line.
 func parseEnvelope(line []byte) (Event, error) {
 	var e Event
+	var op SurfaceOp
+	var sources []int64
 	var has struct{ typ, seq, time, data bool }
 	err := jsonx.ReadObject(line, func(key string, raw []byte) (err error) {
 		switch key {
@@ -132,12 +173,12 @@ func parseEnvelope(line []byte) (Event, error) {
 				err = fmt.Errorf("may only be true")
 			}
 		case "surfaceOp":
-			e.Op, err = parseOp(raw)
+			op, err = parseOp(raw)
 		case "sourceEventSeqs":
-			e.Sources = []int64{}
+			sources = []int64{}
 			err = jsonx.ReadArray(raw, func(raw []byte) error {
 				n, err := jsonx.Natural(raw)
-				e.Sources = append(e.Sources, n)
+				sources = append(sources, n)
 				return err
 			})
 		case "data":
@@ -163,7 +204,7 @@ func parseEnvelope(line []byte) (Event, error) {
 	case !has.data:
 		return e, fmt.Errorf("event has no data")
 	}
-	return e, nil
+	return e.Surface(op, sources), nil
 }
 
 func parseOp(raw []byte) (SurfaceOp, error) {

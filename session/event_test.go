@@ -241,9 +241,14 @@ func everything(t testing.TB) []session.Draft {
 		partial,
 		&session.StepEnd{Turn: 1, Step: 2},
 		&session.CompactionStart{CompactionID: "k1", SourceCommandID: "cmd", Turn: 1},
-		&session.Opaque{Type: session.TypeCompactionSummary, Data: []byte(`{"shadowedSeqs": [1]}`)},
-		&session.Opaque{Type: session.TypeCompactionPrune, Data: []byte(`{}`)},
-		&session.CompactionEnd{CompactionID: "k1"},
+		&session.CompactionRequest{CompactionID: "k1", Start: 18, End: 20, Config: session.CallConfig{Provider: "p", Model: "m", MaxTokens: 8192}, Message: userMessage("ask", "sum up")},
+		&session.CompactionSummary{
+			CompactionID: "k1", SourceCommandID: "cmd", Summary: []message.Block{message.Text("in short")}, Shadowed: session.Shadowed{Seqs: []int64{20, 18}, Tokens: 7},
+			Provider: "p", Model: "m", MaxTokens: 8192, Usage: &message.Usage{InputTokens: 9, OutputTokens: 2}, ModelCall: true,
+			RawOutput: []message.Block{message.Reasoning("hm"), message.Text("in short")},
+		},
+		&session.CompactionPrune{Shadowed: session.Shadowed{Seqs: []int64{18}}},
+		&session.CompactionEnd{CompactionID: "k1", SourceCommandID: "cmd", Turn: 1},
 		&session.TurnEnd{Turn: 1, Kind: session.EndAborted, Cause: session.Cause{Kind: session.CauseHook, Reason: "no more"}},
 		&session.CompactionStart{CompactionID: "k2"}, &session.CompactionEnd{CompactionID: "k2", Error: "busy"},
 		&session.Settled{Epoch: 1, StopReason: "completed", OutputSeq: 0}, &session.Settled{Epoch: 2, StopReason: "aborted", OutputSeq: -1},
@@ -444,5 +449,60 @@ func TestAppendAfterTheEnd_S6(t *testing.T) {
 	}
 	if err := s.Wait(t.Context(), 0, false); !errors.Is(err, session.ErrClosed) {
 		t.Errorf("wait: %v", err)
+	}
+}
+
+// What other writers put into compaction events, and what none may: an end without a
+// turn and a summary without the model's whole answer are older; a checkpoint's source
+// has a member of its own, which is kept.
+func TestCompactionReads_S10(t *testing.T) {
+	shadow := `"shadowedRange":{"start":4,"end":2},"shadowedSeqs":[4,3,2],"shadowedTokenCount":9`
+	reg := newRegistry(t, session.Config{})
+	for _, tc := range []struct {
+		name, typ, data string
+		want            session.Payload
+		fault           string
+	}{
+		{"end without a turn", "compaction/end", `{"compactionId":"k"}`, &session.CompactionEnd{CompactionID: "k"}, ""},
+		{"end outside a turn", "compaction/end", `{"compactionId":"k","sourceCommandId":"c","turn":null,"error":"busy"}`,
+			&session.CompactionEnd{CompactionID: "k", SourceCommandID: "c", Error: "busy"}, ""},
+		{"summary of an earlier writer", "compaction/summary", `{` + shadow + `,"provider":"p","model":"m"}`,
+			&session.CompactionSummary{Provider: "p", Model: "m", Shadowed: session.Shadowed{Seqs: []int64{4, 3, 2}, Tokens: 9}}, ""},
+		{"prune", "compaction/prune", `{` + shadow + `}`, &session.CompactionPrune{Shadowed: session.Shadowed{Seqs: []int64{4, 3, 2}, Tokens: 9}}, ""},
+		{"range that is none of its seqs", "compaction/prune", `{"shadowedRange":{"start":4,"end":3},"shadowedSeqs":[4,3,2],"shadowedTokenCount":9}`, nil, "shadowedRange is 4 to 3"},
+		{"nothing shadowed", "compaction/prune", `{"shadowedRange":{"start":4,"end":3},"shadowedSeqs":[],"shadowedTokenCount":9}`, nil, "nothing is shadowed"},
+		{"no range", "compaction/summary", `{"shadowedSeqs":[4],"shadowedTokenCount":9,"provider":"p","model":"m"}`, nil, "shadowedRange"},
+		{"unknown member", "compaction/prune", `{` + shadow + `,"compactionId":"k"}`, nil, "compactionId"},
+		{"negative count", "compaction/prune", `{"shadowedRange":{"start":4,"end":4},"shadowedSeqs":[4],"shadowedTokenCount":-1}`, nil, "shadowedTokenCount"},
+		{"checkpoint", "user/message", `{"id":"u","role":"user","content":[],"source":{"kind":"plugin","plugin":"compact","compactionId":"k"}}`,
+			&session.UserMessage{Message: message.Message{ID: "u", Role: message.RoleUser, Source: message.Source{
+				Kind: message.SourcePlugin, Plugin: "compact", Raw: []byte(`{"kind":"plugin","plugin":"compact","compactionId":"k"}`),
+			}}}, ""},
+		{"a person's source has nothing of its own", "user/message", `{"id":"u","role":"user","content":[],"source":{"kind":"user","compactionId":"k"}}`, nil, "compactionId"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e, err := session.ParseEnvelope([]byte(`{"type":"` + tc.typ + `","seq":0,"time":1,"data":` + tc.data + `}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := reg.PayloadOf(e)
+			if tc.fault != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.fault) {
+					t.Fatalf("error %v, want one that names %q", err, tc.fault)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, p, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("payload (-want +got):\n%s", diff)
+			}
+			if u, ok := p.(*session.UserMessage); ok {
+				if again := string(session.AppendMessage(nil, &u.Message)); again != tc.data {
+					t.Errorf("written again: %s", again)
+				}
+			}
+		})
 	}
 }

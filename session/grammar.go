@@ -36,6 +36,7 @@ type grammar struct {
 
 	compaction     string // id of the open bracket
 	compactionTurn int64
+	summarised     bool // in the open bracket
 }
 
 type call struct {
@@ -127,7 +128,7 @@ func (g *grammar) checkOrder(e *Event) (rule, msg string) {
 		}
 	case *Retry, *RetryStarted:
 		return g.retry(e)
-	case *CompactionStart, *CompactionEnd, *EndSeed:
+	case *CompactionStart, *CompactionSummary, *CompactionEnd, *EndSeed:
 		return g.bracket(e)
 	}
 	return "", ""
@@ -141,7 +142,7 @@ func (g *grammar) inStep(turn, step int64) (rule, msg string) {
 }
 
 func (g *grammar) assistant(e *Event, p *AssistantMessage) (rule, msg string) {
-	if e.Op.Kind == OpReplace {
+	if e.Op == OpReplace {
 		return "", ""
 	}
 	if r, m := g.inStep(p.Turn, p.Step); r != "" {
@@ -162,7 +163,7 @@ func (g *grammar) assistant(e *Event, p *AssistantMessage) (rule, msg string) {
 
 func (g *grammar) result(e *Event, p *ToolResult) (rule, msg string) {
 	id := p.Message.Source.CallID
-	if e.Op.Kind == OpReplace {
+	if e.Op == OpReplace {
 		if !g.turnOpen {
 			return "I5", "a tool result is replaced outside a turn"
 		}
@@ -235,10 +236,22 @@ func (g *grammar) bracket(e *Event) (rule, msg string) {
 		if p.Turn != 0 && (!g.turnOpen || p.Turn != g.turn) {
 			return "I14", fmt.Sprintf("turn %d is not open", p.Turn)
 		}
-		g.compaction, g.compactionTurn = p.CompactionID, p.Turn
-	case *CompactionEnd:
-		if p.CompactionID != g.compaction {
+		g.compaction, g.compactionTurn, g.summarised = p.CompactionID, p.Turn, false
+	case *CompactionSummary:
+		switch {
+		case p.CompactionID == "" && g.replay: // of an earlier writer
+		case g.compaction == "" || p.CompactionID != g.compaction:
 			return "I14", fmt.Sprintf("compaction %s is not open", p.CompactionID)
+		case g.summarised:
+			return "I14", fmt.Sprintf("compaction %s has a summary already", p.CompactionID)
+		}
+		g.summarised = true
+	case *CompactionEnd:
+		switch {
+		case g.compaction == "" || p.CompactionID != g.compaction:
+			return "I14", fmt.Sprintf("compaction %s is not open", p.CompactionID)
+		case p.Turn != g.compactionTurn && !(g.replay && p.Turn == 0):
+			return "I14", fmt.Sprintf("compaction %s of turn %d ends in turn %d", p.CompactionID, g.compactionTurn, p.Turn)
 		}
 		g.compaction = ""
 	case *EndSeed:
@@ -251,29 +264,30 @@ func (g *grammar) bracket(e *Event) (rule, msg string) {
 // checkSurface checks S16–S18 (I6).
 func (g *grammar) checkSurface(e *Event, info *typeInfo, surf *surface) (rule, msg string) {
 	if !info.surface {
-		if e.Op.Kind != OpNone || e.Sources != nil {
+		if e.Op != OpNone || e.cites != nil {
 			return "I6", "not a surface event, but it carries a surface operation or sources"
 		}
 		return "", ""
 	}
-	if e.Op.Kind == OpNone {
+	if e.Op == OpNone {
 		return "I6", "a surface event needs a surface operation"
 	}
-	if e.Sources != nil && len(e.Sources) == 0 && e.Type != TypeAssistantMessage {
+	sources := e.Sources()
+	if sources != nil && len(sources) == 0 && e.Type != TypeAssistantMessage {
 		return "I6", "the list of sources is empty"
 	}
 	last := int64(-1)
-	for i, s := range e.Sources {
+	for i, s := range sources {
 		if s < 0 || s >= e.Seq {
 			return "I6", fmt.Sprintf("source %d is not earlier", s)
 		}
 		// They ascend, as a rule; foreign messages cite thousands of chunks.
-		if s <= last && slices.Contains(e.Sources[:i], s) {
+		if s <= last && slices.Contains(sources[:i], s) {
 			return "I6", fmt.Sprintf("source %d is named twice", s)
 		}
 		last = max(last, s)
 	}
-	if e.Op.Kind == OpReplace {
+	if e.Op == OpReplace {
 		return surf.checkReplace(e)
 	}
 	return "", ""

@@ -119,7 +119,7 @@ func insert(target session.Target, start int64, ids ...string) *session.InboxSpl
 //	z        spill: id
 //	k h x w  chunk, request header, context, todos  E       end of the seed
 //	y        retry: id,attempt,provider             Y       retry started: id,attempt
-//	P p      compaction start, end: id              i q     splice in, claim all of next-turn
+//	P m p    compaction start, summary, end: id     i q     splice in, claim all of next-turn
 func script(t testing.TB, text string) []session.Payload {
 	t.Helper()
 	var out []session.Payload
@@ -184,8 +184,10 @@ func script(t testing.TB, text string) []session.Payload {
 			p = &session.RetryStarted{RetryID: args[0], Turn: turn, Step: step, Attempt: number(1)}
 		case "P":
 			p = &session.CompactionStart{CompactionID: arg, Turn: turn}
+		case "m":
+			p = &session.CompactionSummary{CompactionID: arg, Provider: "p", Model: "m", Shadowed: session.Shadowed{Seqs: []int64{0}}}
 		case "p":
-			p = &session.CompactionEnd{CompactionID: arg}
+			p = &session.CompactionEnd{CompactionID: arg, Turn: turn}
 		case "i":
 			p = insert(session.NextTurn, 0, id)
 		case "q":

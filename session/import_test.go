@@ -189,7 +189,7 @@ func TestCheckingKeepsNoEvent(t *testing.T) {
 	give := func(typ session.Type, format string, args ...any) bool {
 		e := session.Event{Type: typ, Seq: seq}
 		if typ == session.TypeAssistantMessage || typ == session.TypeToolResult || typ == session.TypeUserMessage {
-			e.Op.Kind = session.OpAppend
+			e.Op = session.OpAppend
 		}
 		seq++
 		return yield(session.RawEvent(e, fmt.Appendf(nil, format, args...)), nil)

@@ -53,7 +53,7 @@ func (o *Outcome) Apply(e *Event) {
 			o.end, o.dropped = p, false
 		}
 	case *AssistantMessage:
-		if len(p.Message.Content) > 0 && e.Op.Kind != OpReplace {
+		if len(p.Message.Content) > 0 && e.Op != OpReplace {
 			o.output, o.outputSeq, o.hasOutput = p.Message.Content, e.Seq, true
 		}
 	case *AssistantChunk:

@@ -55,6 +55,8 @@ const (
 	TypePersona   Type = "subagent/persona"
 	TypeToolSpill Type = "tool/spill"
 	TypeImported  Type = "session/imported"
+
+	TypeCompactionRequest Type = "compaction/request"
 )
 
 // typeInfo is what the log knows of an event type.
@@ -87,7 +89,8 @@ func vocabulary() []typeInfo {
 		{typ: TypeRetry, decode: dec(decodeRetry)},
 		{typ: TypeRetryStarted, decode: dec(decodeRetryStarted)},
 		{typ: TypeCompactionStart, decode: dec(decodeCompactionStart)},
-		{typ: TypeCompactionSummary}, {typ: TypeCompactionPrune},
+		{typ: TypeCompactionSummary, decode: dec(decodeCompactionSummary)},
+		{typ: TypeCompactionPrune, decode: dec(decodeCompactionPrune)},
 		{typ: TypeCompactionEnd, decode: dec(decodeCompactionEnd)},
 		{typ: TypeApprovalAsked, decode: dec(decodeApprovalAsked)},
 		{typ: TypeApprovalDecided, decode: dec(decodeApprovalDecided)},
@@ -98,6 +101,7 @@ func vocabulary() []typeInfo {
 		{typ: TypePersona, ignorable: true, decode: dec(decodePersona)},
 		{typ: TypeToolSpill, ignorable: true, decode: dec(decodeToolSpill)},
 		{typ: TypeImported, ignorable: true, decode: dec(decodeImported)},
+		{typ: TypeCompactionRequest, ignorable: true, decode: dec(decodeCompactionRequest)},
 
 		{typ: "agent-preset/selected"}, {typ: "command/done"}, {typ: "command/run"},
 		{typ: "feedback/record"}, {typ: "goal/change"}, {typ: "hook/invoked"},
@@ -362,11 +366,52 @@ type CompactionStart struct {
 	Turn            int64 // 0 outside a turn
 }
 
-// CompactionEnd closes a compaction bracket.
+// CompactionEnd closes a compaction bracket. A compaction without Error has one
+// CompactionSummary, at least if this program wrote it.
 type CompactionEnd struct {
-	CompactionID string
-	Error        string
+	CompactionID    string
+	SourceCommandID string
+	Turn            int64 // as in its start
+	Error           string
 }
+
+// CompactionRequest tells what the model was asked for a summary with, so that the
+// request can be rebuilt: the messages from Start to End, which are seqs of surface
+// nodes at that moment, then Message; system prompt and tools as in the last request
+// header.
+type CompactionRequest struct {
+	CompactionID string
+	Start, End   int64
+	Config       CallConfig
+	Message      message.Message
+}
+
+// Shadowed names what a replacement takes the place of.
+type Shadowed struct {
+	// Seqs are those of the surface nodes, in the order of the surface; at least one.
+	Seqs []int64
+	// Tokens is about how many tokens they take (core D41).
+	Tokens int64
+}
+
+// CompactionSummary is what a compaction replaces Shadowed with. The user/message
+// that does so follows at once (core D39).
+type CompactionSummary struct {
+	CompactionID    string
+	SourceCommandID string
+	Summary         []message.Block
+	Shadowed        Shadowed
+	Provider, Model string // of the call
+	MaxTokens       int64  // its bound, or 0
+	Usage           *message.Usage
+	// RawOutput is all that the model answered, if that is more than Summary.
+	RawOutput []message.Block
+	// ModelCall says that one model call made the summary, RawOutput being its answer.
+	ModelCall bool
+}
+
+// CompactionPrune stands before a tool/result that replaces a longer one (core D38).
+type CompactionPrune struct{ Shadowed Shadowed }
 
 // ApprovalAsked records that an approval was asked for.
 type ApprovalAsked struct{ ID, ToolName, CallID, Reason string }

@@ -104,7 +104,9 @@ func (s *Session) replay(events []Event) error {
 			return &CorruptError{ID: s.header.ID, Seq: e.Seq, Err: fmt.Errorf("%s: %w", e.Type, err)}
 		}
 		e = RawEvent(e, data)
-		e.Sources, e.valid = slices.Clone(e.Sources), true
+		start, end := e.Replaces()
+		e = e.Surface(SurfaceOp{e.Op, start, end}, slices.Clone(e.Sources()))
+		e.valid = true
 		if err := s.take(e); err != nil {
 			return err
 		}

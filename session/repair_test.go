@@ -66,8 +66,8 @@ func TestRepair_S36(t *testing.T) {
 				switch p := p.(type) {
 				case *session.ToolResult:
 					sources := "-"
-					if e.Sources != nil {
-						sources = fmt.Sprint(e.Sources)
+					if e.Sources() != nil {
+						sources = fmt.Sprint(e.Sources())
 					}
 					line += fmt.Sprintf(" %s %s %s", sources, p.Message.ID, p.ErrorCode)
 					if !p.Message.Content[0].IsError {

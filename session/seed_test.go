@@ -188,8 +188,8 @@ func TestRawSeed_S25(t *testing.T) {
 		for j := range data {
 			data[j] = 'x'
 		}
-		if len(events[i].Sources) > 0 {
-			events[i].Sources[0] = 99
+		if cited := events[i].Sources(); len(cited) > 0 {
+			cited[0] = 99
 		}
 		events[i] = session.Event{}
 	}
@@ -241,8 +241,8 @@ func TestRawSeed_S25(t *testing.T) {
 		"a malformed payload":    raw(2, nil, `{"turn":"1"}`),
 		"no payload":             raw(2, func(e *session.Event) { e.Type = "" }, `{}`),
 		"an unknown type":        raw(2, func(e *session.Event) { e.Type = "odd" }, ``),
-		"a surface op too few":   raw(1, func(e *session.Event) { e.Op = session.SurfaceOp{} }, ``),
-		"a surface op too many":  raw(2, func(e *session.Event) { e.Op.Kind = session.OpAppend }, ``),
+		"a surface op too few":   raw(1, func(e *session.Event) { *e = e.Surface(session.SurfaceOp{}, nil) }, ``),
+		"a surface op too many":  raw(2, func(e *session.Event) { e.Op = session.OpAppend }, ``),
 		"an unsafe time":         raw(2, func(e *session.Event) { e.Time = 1 << 53 }, ``),
 		"a live event relabeled": {base[0], base[1], live},
 	} {

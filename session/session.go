@@ -258,7 +258,8 @@ func (s *Session) encode(d *Draft, seq, now int64) (Event, *typeInfo, error) {
 	if info.surface && op.Kind == OpNone {
 		op.Kind = OpAppend
 	}
-	return Event{Type: typ, Seq: seq, Time: now, Ignorable: ignorable, Op: op, Sources: d.Sources, data: data, payload: d.Payload}, info, nil
+	e := Event{Type: typ, Seq: seq, Time: now, Ignorable: ignorable, data: data, payload: d.Payload}
+	return e.Surface(op, d.Sources), info, nil
 }
 
 // arenaSize doubles from 3 KiB, in which the payloads of a one-shot child fit, to
@@ -386,6 +387,28 @@ func (s *Session) History() ([]message.Message, int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clip(s.surf.msgs), s.surf.gen
+}
+
+// Node is one entry of the surface.
+type Node struct {
+	Seq int64
+	// Message is what the event gives to the history; nil for an answer without content.
+	Message *message.Message
+}
+
+// Surface returns the nodes that History is derived from, in their order, and the
+// surface's generation. The messages must not be modified.
+func (s *Session) Surface() ([]Node, int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	nodes := make([]Node, len(s.surf.nodes))
+	for i, n := range s.surf.nodes {
+		nodes[i].Seq = n.seq
+		if n.msg >= 0 {
+			nodes[i].Message = &s.surf.msgs[n.msg]
+		}
+	}
+	return nodes, s.surf.gen
 }
 
 // Inbox returns the messages that wait in a list, in order. It must not be modified.

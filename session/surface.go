@@ -62,17 +62,18 @@ func (s *surface) position(seq int64) int {
 }
 
 func (s *surface) checkReplace(e *Event) (rule, msg string) {
-	start, end := s.position(e.Op.Start), s.position(e.Op.End)
+	first, last := e.Replaces()
+	start, end := s.position(first), s.position(last)
 	switch {
 	case start < 0:
-		return "I6", fmt.Sprintf("event %d does not stand on the surface", e.Op.Start)
+		return "I6", fmt.Sprintf("event %d does not stand on the surface", first)
 	case end < 0:
-		return "I6", fmt.Sprintf("event %d does not stand on the surface", e.Op.End)
+		return "I6", fmt.Sprintf("event %d does not stand on the surface", last)
 	case start > end:
-		return "I6", fmt.Sprintf("event %d stands behind event %d", e.Op.Start, e.Op.End)
+		return "I6", fmt.Sprintf("event %d stands behind event %d", first, last)
 	}
 	for _, n := range s.nodes[start : end+1] {
-		if !slices.Contains(e.Sources, n.seq) {
+		if !slices.Contains(e.Sources(), n.seq) {
 			return "I6", fmt.Sprintf("event %d is shadowed but not cited", n.seq)
 		}
 	}
@@ -103,14 +104,15 @@ func (s *surface) trace(e *Event) {
 
 // place appends a node or puts it where it replaces others.
 func (s *surface) place(e *Event, n node) {
-	if e.Op.Kind == OpAppend {
+	if e.Op == OpAppend {
 		if s.nodes == nil {
 			s.nodes = make([]node, 0, fewMessages)
 		}
 		s.nodes = append(s.nodes, n)
 		return
 	}
-	start, end := s.position(e.Op.Start), s.position(e.Op.End)
+	first, last := e.Replaces()
+	start, end := s.position(first), s.position(last)
 	nodes := make([]node, 0, len(s.nodes)-(end-start))
 	s.nodes = append(append(append(nodes, s.nodes[:start]...), n), s.nodes[end+1:]...)
 }
@@ -131,7 +133,7 @@ func (s *surface) apply(e *Event) {
 	default:
 		return
 	}
-	if e.Op.Kind == OpAppend {
+	if e.Op == OpAppend {
 		if msg != nil {
 			if s.msgs == nil {
 				s.msgs = make([]message.Message, 0, fewMessages)

@@ -103,7 +103,7 @@ func (f *fold) Apply(e *session.Event) {
 			f.call, f.args = e.Seq, p.Arguments
 		}
 	case *session.ToolResult:
-		if len(e.Sources) != 1 || e.Sources[0] != f.call || p.Message.Content[0].IsError {
+		if len(e.Sources()) != 1 || e.Sources()[0] != f.call || p.Message.Content[0].IsError {
 			return
 		}
 		if strings.TrimSpace(f.args) == "" {

@@ -23,7 +23,7 @@ func newSessionsCommand(a *app) *cobra.Command {
 		Long: "The stored logs, read without changing anything but by import, rm and prune. ID is a\n" +
 			"session's id or the beginning of one that fits no other.",
 	})
-	cmd.AddCommand(newListCommand(a), newShowCommand(a), newTreeCommand(a), newVerifyCommand(a), newExportCommand(a), newImportCommand(a), newRemoveCommand(a), newPruneCommand(a))
+	cmd.AddCommand(newListCommand(a), newShowCommand(a), newTreeCommand(a), newVerifyCommand(a), newExportCommand(a), newImportCommand(a), newCompactCommand(a), newRemoveCommand(a), newPruneCommand(a))
 	return cmd
 }
 

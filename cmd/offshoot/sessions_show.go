@@ -124,11 +124,12 @@ func showEvents(w *bufio.Writer, log iter.Seq2[session.Event, error], now time.T
 		if e.Ignorable {
 			note += " ignorable"
 		}
-		if e.Op.Kind == session.OpReplace {
-			note += fmt.Sprintf(" replaces %d-%d", e.Op.Start, e.Op.End)
+		if e.Op == session.OpReplace {
+			start, end := e.Replaces()
+			note += fmt.Sprintf(" replaces %d-%d", start, end)
 		}
-		if len(e.Sources) > 0 {
-			note += fmt.Sprintf(" from %v", e.Sources)
+		if len(e.Sources()) > 0 {
+			note += fmt.Sprintf(" from %v", e.Sources())
 		}
 		data := e.Data()
 		data = data[:min(len(data), dataRunes*utf8.UTFMax+1)] // as much as first looks at
@@ -223,8 +224,9 @@ func appendMessage(buf []byte, h *session.Header, e *session.Event) []byte {
 	if e.Seq < h.SeedLength {
 		buf = jsonx.AppendTrueField(buf, "inherited")
 	}
-	if e.Op.Kind == session.OpReplace {
-		buf = fmt.Appendf(jsonx.AppendKey(buf, "replaces"), "[%d,%d]", e.Op.Start, e.Op.End)
+	if e.Op == session.OpReplace {
+		start, end := e.Replaces()
+		buf = fmt.Appendf(jsonx.AppendKey(buf, "replaces"), "[%d,%d]", start, end)
 	}
 	data := e.Data()
 	if e.Type == session.TypeUserMessage {

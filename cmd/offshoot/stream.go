@@ -119,16 +119,22 @@ type tallyFold struct {
 
 // Apply implements session.Fold.
 func (f *tallyFold) Apply(e *session.Event) {
-	p, ok := e.Payload().(*session.AssistantMessage)
-	if !ok {
+	var usage *message.Usage
+	text := ""
+	switch p := e.Payload().(type) {
+	case *session.AssistantMessage:
+		usage, text = p.Usage, message.JoinText(p.Message.Content)
+	case *session.CompactionSummary:
+		usage = p.Usage
+	default:
 		return
 	}
 	f.t.mu.Lock()
 	defer f.t.mu.Unlock()
-	if p.Usage != nil {
-		f.t.usage = f.t.usage.Add(*p.Usage)
+	if usage != nil {
+		f.t.usage = f.t.usage.Add(*usage)
 	}
-	if text := message.JoinText(p.Message.Content); f.root && strings.TrimSpace(text) != "" {
+	if f.root && strings.TrimSpace(text) != "" {
 		f.t.text = text
 	}
 }

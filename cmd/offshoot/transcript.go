@@ -184,13 +184,13 @@ func (t *transcript) aside(payload session.Payload) {
 		t.note("settled: epoch %d, %s", p.Epoch, printable(p.StopReason))
 	case *session.Imported:
 		t.note("imported: what stands above was written elsewhere")
-	case *session.CompactionStart:
-		t.note("compaction")
+	case *session.CompactionPrune:
+		t.note("a long result is shortened for the model")
+	case *session.CompactionSummary:
+		t.note("%s, about %s tokens, summed up by %s", plural(int64(len(p.Shadowed.Seqs)), "message"), thousands(p.Shadowed.Tokens), printable(p.Provider+":"+p.Model))
 	case *session.CompactionEnd:
 		if p.Error != "" {
 			t.note("compaction failed: %s", first(p.Error, lineRunes))
-		} else {
-			t.note("compaction done")
 		}
 	}
 }
@@ -366,13 +366,14 @@ func failure(f *message.Failure) string {
 }
 
 func replaced(e *session.Event) string {
-	if e.Op.Kind != session.OpReplace {
+	if e.Op != session.OpReplace {
 		return ""
 	}
-	if e.Op.Start == e.Op.End {
-		return fmt.Sprintf(" (in place of event %d)", e.Op.Start)
+	start, end := e.Replaces()
+	if start == end {
+		return fmt.Sprintf(" (in place of event %d)", start)
 	}
-	return fmt.Sprintf(" (in place of events %d to %d)", e.Op.Start, e.Op.End)
+	return fmt.Sprintf(" (in place of events %d to %d)", start, end)
 }
 
 func because(reason string) string {

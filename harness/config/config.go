@@ -16,6 +16,7 @@ type Config struct {
 	Agents      map[string]Agent    // "default" is always there: the root agent
 	Claude      bool                // whether the agent files of Claude Code are read too
 	Providers   map[string]Provider // the delegation tools
+	Compaction  Compaction
 	Limits      Limits
 	Store       Store
 	Recovery    Recovery
@@ -94,6 +95,10 @@ func permissionNames() []string {
 
 // Permissions is the policy of a run.
 type Permissions struct{ Mode Permission }
+
+// Compaction says whether conversations that come near their model's window are summed
+// up by themselves. Where it is off, a request that is too long fails.
+type Compaction struct{ Auto bool }
 
 // DefaultAgent is the name of the root agent's definition.
 const DefaultAgent = "default"

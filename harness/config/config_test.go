@@ -129,7 +129,7 @@ func TestTyped(t *testing.T) {
 	p := newPlace(t).user(`
 model: local:llama3:8b
 routes:
-  local: {dialect: vllm, baseURL: "http://gpu:9000/v1/", keyEnv: LOCAL_KEY, headers: {X-Team: blue}, model: m, idleTimeout: 10s, maxRetries: 0}
+  local: {dialect: vllm, baseURL: "http://gpu:9000/v1/", keyEnv: LOCAL_KEY, headers: {X-Team: blue}, model: m, idleTimeout: 10s, maxRetries: 0, contextWindow: 32768}
   ollama: {model: qwen3:8b}
 tools: {shell: {enabled: false, timeout: 90s, maxOutputBytes: 1000}, files: {enabled: true}, deny: [bash]}
 permissions: {mode: read-only}
@@ -143,6 +143,7 @@ providers:
   spawn: {provider: spawn, maxDepth: provider-managed}
   deep: {provider: spawn, toolName: deep, description: d, persona: "", toolFilter: {deny: [write]}, model: "ollama:a:b", maxTokens: 1, maxDepth: 0, background: false, outputSchema: {type: object}}
 mcp: {}
+compaction: {auto: false}
 limits: {maxDepth: 0, maxChildren: 1, maxLive: 2, maxJobs: 6, maxParallelTools: 3, maxToolResultBytes: 1024, maxSpillBytes: 2000, maxTurnSteps: 5}
 store: {driver: sqlite, path: data/s.db, synchronous: normal}
 recovery: {onStart: none}
@@ -158,7 +159,7 @@ recovery: {onStart: none}
 		Version: 1,
 		Model:   ref("local", "llama3:8b"), // the route ends at the first colon
 		Routes: map[string]config.Route{
-			"local":  {Name: "local", Dialect: "vllm", BaseURL: "http://gpu:9000/v1", KeyEnv: "LOCAL_KEY", Headers: map[string]string{"X-Team": "blue"}, Model: "m", IdleTimeout: 10 * time.Second},
+			"local":  {Name: "local", Dialect: "vllm", BaseURL: "http://gpu:9000/v1", KeyEnv: "LOCAL_KEY", Headers: map[string]string{"X-Team": "blue"}, Model: "m", IdleTimeout: 10 * time.Second, ContextWindow: 32768},
 			"ollama": {Name: "ollama", Dialect: "ollama", BaseURL: "http://127.0.0.1:11434/v1", Model: "qwen3:8b", IdleTimeout: 5 * time.Minute, MaxRetries: 5, BuiltIn: true},
 		},
 		Tools: config.Tools{
@@ -438,10 +439,10 @@ func TestFaultsAreSortedAndBounded(t *testing.T) {
 	p.o.Flags.Permission = ptr("maybe")
 	want := []string{
 		"config $HOME/config.yaml:1: limits.maxDepth: must be a whole number from 0 to 2147483647",
-		`config $HOME/config.yaml:2: unknown key "strore" at the top level; known here: version, model, routes, tools, permissions, agents, providers, mcp, limits, store, recovery`,
+		`config $HOME/config.yaml:2: unknown key "strore" at the top level; known here: version, model, routes, tools, permissions, agents, providers, mcp, compaction, limits, store, recovery`,
 		"config $HOME/config.yaml:3: model: must be text, not a number",
 		`config $WORK/offshoot.yaml:1: store: is not taken from a folder that is not trusted; run "offshoot trust $WORK" to trust this folder`,
-		`config $WORK/offshoot.yaml:2: unknown key "nope" at the top level; known here: version, model, routes, tools, permissions, agents, providers, mcp, limits, store, recovery`,
+		`config $WORK/offshoot.yaml:2: unknown key "nope" at the top level; known here: version, model, routes, tools, permissions, agents, providers, mcp, compaction, limits, store, recovery`,
 		"config $WORK/offshoot.yaml:3: version: this program reads version 1 only",
 		`config flag --permission: unknown value "maybe"; must be one of ask, allow, deny, read-only`,
 	}

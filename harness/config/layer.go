@@ -183,6 +183,7 @@ func defaults(tree *place, dataDir string) settings {
 	m.fill(tree, "agents."+claudeKey, false)
 	m.fill(tree, "agents."+DefaultAgent, nil)
 	m.fill(tree, "mcp", nil)
+	m.fill(tree, "compaction.auto", true)
 	m.fill(tree, "limits.maxDepth", 8)
 	m.fill(tree, "limits.maxChildren", 64)
 	m.fill(tree, "limits.maxLive", 256)

@@ -15,7 +15,9 @@ type Route struct {
 	Model       string            // the model used when a reference names only the route; empty: none
 	IdleTimeout time.Duration     // how long one read of a stream may stay silent
 	MaxRetries  int               // further attempts after the first failed one
-	BuiltIn     bool
+	// ContextWindow is the window of the route's models in tokens; 0: what the program knows of each, if anything.
+	ContextWindow int
+	BuiltIn       bool
 }
 
 // Key reads the route's key. ok is false when the route has a key variable and it is unset or empty; a route that needs no

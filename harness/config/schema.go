@@ -41,7 +41,7 @@ func schema() []rule {
 	}
 	return slices.Concat(rules, routeRules(), toolRules(), agentRules(), providerRules(), []rule{
 		{path: "mcp", policy: refused, names: parseLine, closed: "MCP servers are not supported yet"},
-	}, limitRules(), storeRules())
+	}, compactionRules(), limitRules(), storeRules())
 }
 
 func oneVersion(s string) (any, string) {
@@ -77,7 +77,15 @@ func routeRules() []rule {
 		}},
 		row("idleTimeout", text(parseDuration), func(r *Route, v any) { r.IdleTimeout = v.(time.Duration) }),
 		row("maxRetries", number(wholeNumber(0)), func(r *Route, v any) { r.MaxRetries = v.(int) }),
+		row("contextWindow", number(wholeNumber(leastWindow)), func(r *Route, v any) { r.ContextWindow = v.(int) }),
 	}
+}
+
+// leastWindow is less than any model has, and more than a mistaken unit would say.
+const leastWindow = 1000
+
+func compactionRules() []rule {
+	return []rule{{path: "compaction.auto", read: boolean, policy: narrow, set: func(c *Config, _ []string, v any) { c.Compaction.Auto = v.(bool) }}}
 }
 
 func toolRules() []rule {

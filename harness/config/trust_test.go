@@ -32,7 +32,7 @@ func TestTrustTable(t *testing.T) {
 			name: "background on", user: "providers: {a: {provider: spawn, background: false}}", project: "providers: {a: {background: true}}",
 			untrusted: "1: providers.a.background: a folder that is not trusted may not switch this on" + plea,
 		},
-		{name: "switch off", project: "tools: {shell: {enabled: false, timeout: 1s}}"},
+		{name: "switch off", project: "tools: {shell: {enabled: false, timeout: 1s}}\ncompaction: {auto: false}"},
 		{name: "switch on what is on", project: "tools: {shell: {enabled: true}, files: {enabled: true}}"},
 		{name: "empty section", project: "version: 1\nroutes:\n", untrusted: "2: routes: " + notTaken},
 

@@ -67,7 +67,7 @@ func house() policy {
 			{module: "go.uber.org/goleak", testOnly: true},
 			{module: "pgregory.net/rapid", testOnly: true},
 		},
-		documented: []string{"session", "agent", "structured", "subagent", "llm", "tool", "prompt", "job"},
+		documented: []string{"session", "agent", "structured", "subagent", "llm", "tool", "prompt", "job", "compact"},
 		// Files that may begin a context of their own: file, reason.
 		background: []row{},
 		// Files that may panic, beside panic(http.ErrAbortHandler): file, reason.

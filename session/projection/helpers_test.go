@@ -21,7 +21,7 @@ func (l *log) add(typ session.Type, data string, args ...any) {
 	e := session.Event{Type: typ, Seq: int64(len(l.events)), Time: 1}
 	switch typ {
 	case session.TypeUserMessage, session.TypeAssistantMessage, session.TypeToolResult:
-		e.Op.Kind = session.OpAppend
+		e.Op = session.OpAppend
 	}
 	l.events = append(l.events, session.RawEvent(e, fmt.Appendf(nil, data, args...)))
 }

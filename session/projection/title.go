@@ -39,7 +39,7 @@ func TitleUnit() Unit {
 					return &Title{Text: p.Title}
 				}
 			case *session.UserMessage:
-				if old.Text != "" || e.Op.Kind == session.OpReplace || !said(&p.Message.Source) {
+				if old.Text != "" || e.Op == session.OpReplace || !said(&p.Message.Source) {
 					return v
 				}
 				if text := oneLine(p.Message.Content); text != "" {

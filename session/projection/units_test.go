@@ -62,7 +62,7 @@ func TestUsageUnit(t *testing.T) {
 	const used = `,"usage":{"inputTokens":10,"outputTokens":5,"cacheReadTokens":3,"cacheWriteTokens":2,"reasoningTokens":1}`
 	header := line{session.TypeRequestHeader, `{"header":{"config":{"provider":"p","model":"m1"}},"reason":"initial"}`}
 	replaced := logOf(answer(`"turn":1,"step":1`, used), answer(`"turn":1,"step":1`, used))
-	replaced.events[1].Op = session.SurfaceOp{Kind: session.OpReplace}
+	replaced.events[1].Op = session.OpReplace
 	for _, tc := range []struct {
 		name string
 		log  *log
@@ -74,6 +74,7 @@ func TestUsageUnit(t *testing.T) {
 		{"a retried step counts once", logOf(answer(`"turn":1,"step":1`, used), answer(`"turn":1,"step":1`, `,"usage":{"inputTokens":1,"outputTokens":1}`)), `{"input":1,"output":1,"cacheRead":0,"cacheWrite":0,"reasoning":0,"requests":1,"provider":"p","model":"m2","last":{"turn":1,"step":1,"input":1,"output":1}}`},
 		{"no usage reported", logOf(answer(`"turn":2,"step":1`, ``)), `{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"reasoning":0,"requests":1,"provider":"p","model":"m2","last":{"turn":2,"step":1}}`},
 		{"a rewritten message is no answer", replaced, `{"input":10,"output":5,"cacheRead":3,"cacheWrite":2,"reasoning":1,"requests":1,"provider":"p","model":"m2","last":{"turn":1,"step":1,"input":10,"output":5,"cacheRead":3,"cacheWrite":2,"reasoning":1}}`},
+		{"a summary costs too, and is no step", logOf(answer(`"turn":1,"step":1`, used), line{session.TypeCompactionSummary, `{"compactionId":"","shadowedRange":{"start":0,"end":0},"shadowedSeqs":[0],"shadowedTokenCount":1,"provider":"q","model":"s"` + used + `}`}, answer(`"turn":1,"step":1`, `,"usage":{"inputTokens":1,"outputTokens":1}`)), `{"input":11,"output":6,"cacheRead":3,"cacheWrite":2,"reasoning":1,"requests":1,"provider":"p","model":"m2","last":{"turn":1,"step":1,"input":1,"output":1}}`},
 		{"the sum stays a safe integer", logOf(answer(`"turn":1,"step":1`, `,"usage":{"inputTokens":9007199254740991,"outputTokens":0}`), answer(`"turn":1,"step":2`, used)), `{"input":9007199254740991,"output":5,"cacheRead":3,"cacheWrite":2,"reasoning":1,"requests":2,"provider":"p","model":"m2","last":{"turn":1,"step":2,"input":10,"output":5,"cacheRead":3,"cacheWrite":2,"reasoning":1}}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 
 // Usage is what the model calls of a session used (core D33).
 type Usage struct {
-	// Tokens are the totals; a step that was tried again counts once, with what
-	// its last answer reported. The Has marks are not kept.
+	// Tokens are the totals, summaries of a compaction included; a step that was tried
+	// again counts once, with what its last answer reported. The Has marks are not kept.
 	Tokens message.Usage
 	// Requests counts the steps that were answered.
 	Requests int64
@@ -26,7 +26,7 @@ func UsageUnit() Unit {
 	zero := &Usage{}
 	return Unit{
 		Key: session.CellUsage, Version: cellVersion,
-		Types:  []session.Type{session.TypeAssistantMessage, session.TypeRequestHeader},
+		Types:  []session.Type{session.TypeAssistantMessage, session.TypeRequestHeader, session.TypeCompactionSummary},
 		Init:   func(*session.Header) Value { return zero },
 		Apply:  applyUsage,
 		Append: appendUsage,
@@ -43,8 +43,13 @@ func applyUsage(v Value, e *session.Event, p session.Payload) Value {
 	switch p := p.(type) {
 	case *session.RequestHeader:
 		next.Provider, next.Model = p.Config.Provider, p.Config.Model
+	case *session.CompactionSummary:
+		if p.Usage != nil {
+			next.Tokens = plus(old.Tokens, *p.Usage)
+			next.Tokens.HasCacheRead, next.Tokens.HasCacheWrite, next.Tokens.HasReasoning = false, false, false
+		}
 	case *session.AssistantMessage:
-		if e.Op.Kind == session.OpReplace {
+		if e.Op == session.OpReplace {
 			return v // rewritten history, not another answer
 		}
 		var used message.Usage

@@ -87,9 +87,9 @@ func testAppend(t *testing.T, f Factory) {
 		r := open(t, f)
 		w := r.create("s", 0)
 		in := []session.Event{
-			session.RawEvent(session.Event{Type: "user/message", Time: -1, Op: session.SurfaceOp{Kind: session.OpAppend}}, []byte(`{"text":"\u0000 \n \" 𝄞 </script>","n":-9007199254740991,"z":0.5}`)),
-			session.RawEvent(session.Event{Type: "user/message", Seq: 1, Time: 5, Op: session.SurfaceOp{Kind: session.OpReplace, Start: 0, End: 0}, Sources: []int64{0}}, []byte(`{"a":[],"b":{},"c":null}`)),
-			session.RawEvent(session.Event{Type: "x-unknown/type", Seq: 2, Time: 7, Ignorable: true, Sources: []int64{}}, []byte(`{}`)),
+			session.RawEvent(session.Event{Type: "user/message", Time: -1, Op: session.OpAppend}, []byte(`{"text":"\u0000 \n \" 𝄞 </script>","n":-9007199254740991,"z":0.5}`)),
+			session.RawEvent(session.Event{Type: "user/message", Seq: 1, Time: 5}.Surface(session.SurfaceOp{Kind: session.OpReplace, Start: 0, End: 0}, []int64{0}), []byte(`{"a":[],"b":{},"c":null}`)),
+			session.RawEvent(session.Event{Type: "x-unknown/type", Seq: 2, Time: 7, Ignorable: true}.Surface(session.SurfaceOp{}, []int64{}), []byte(`{}`)),
 		}
 		if err := w.Append(r.ctx, 0, in, nil); err != nil {
 			t.Fatal(err)
@@ -98,7 +98,7 @@ func testAppend(t *testing.T, f Factory) {
 		if diff := cmp.Diff(lines(in), lines(got)); diff != "" {
 			t.Fatalf("events (-want +got):\n%s", diff)
 		}
-		if got[1].Op != in[1].Op || len(got[1].Sources) != 1 || got[2].Sources == nil || !got[2].Ignorable {
+		if got[1].Op != in[1].Op || len(got[1].Sources()) != 1 || got[2].Sources() == nil || !got[2].Ignorable {
 			t.Fatalf("fields were lost: %+v", got)
 		}
 	})

@@ -34,8 +34,8 @@ func TestS9iResultsCiteTheirCalls(t *testing.T) {
 				results++
 				id := p.Message.Source.CallID
 				seq, called := calls[id]
-				if !called || !slices.Equal(e.Sources, []int64{seq}) {
-					t.Errorf("the result of %s cites %v, its call stands at %d (%v)", id, e.Sources, seq, called)
+				if !called || !slices.Equal(e.Sources(), []int64{seq}) {
+					t.Errorf("the result of %s cites %v, its call stands at %d (%v)", id, e.Sources(), seq, called)
 				}
 				if c := p.Message.Content; len(c) != 1 || c[0].Type != message.BlockToolResult || c[0].ToolCallID != id || c[0].IsError != (p.ErrorCode != "") {
 					t.Errorf("the result of %s: %+v with code %q", id, c, p.ErrorCode)

@@ -80,7 +80,7 @@ func TestDES21Placement(t *testing.T) {
 			if e.Type != session.TypeDescriptor {
 				continue
 			}
-			if e.Op.Kind != session.OpNone || e.Ignorable {
+			if e.Op != session.OpNone || e.Ignorable {
 				t.Errorf("DES-20: the descriptor has op %v, ignorable %v", e.Op, e.Ignorable)
 			}
 			d := e.Payload().(*session.DescriptorEvent).Descriptor

@@ -1,0 +1,125 @@
+package compact
+
+import (
+	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/message"
+	"github.com/offshoot-dev/offshoot/session"
+)
+
+// perMessage is what a message takes beside its text, in tokens (core D41).
+const perMessage = 4
+
+// tokens estimates what a message takes in a request: its bytes over four, and a
+// little more (core D41). For ASCII that is the usual rule of characters over four; a
+// character of another script counts for more, as it does with tokenizers.
+func tokens(m *message.Message) int64 { return blockBytes(m.Content)/4 + perMessage }
+
+func blockBytes(blocks []message.Block) (n int64) {
+	for i := range blocks {
+		b := &blocks[i]
+		n += int64(len(b.Text) + len(b.Name) + len(b.Arguments) + len(b.Raw))
+		if b.Content != nil {
+			n += blockBytes(b.Content)
+		}
+	}
+	return n
+}
+
+// fixed estimates the part of every request that no compaction changes.
+func fixed(h *session.RequestHeader) (n int64) {
+	if h == nil {
+		return 0
+	}
+	n = int64(len(h.System))
+	for i := range h.Tools {
+		t := &h.Tools[i]
+		n += int64(len(t.Name) + len(t.Description) + len(t.Parameters))
+	}
+	return n / 4
+}
+
+func nodeTokens(nodes []session.Node) (n int64) {
+	for i := range nodes {
+		if m := nodes[i].Message; m != nil {
+			n += tokens(m)
+		}
+	}
+	return n
+}
+
+// gauge follows the size of one agent's history, so that a long one is not read again
+// at every step. Only the agent's activity touches it.
+type gauge struct {
+	gen    int64
+	seen   int
+	tokens int64
+
+	// retry is the size below which no automatic compaction is tried again after one
+	// that failed; 0 for none.
+	retry int64
+	// turn and step are those that were made possible after they had been too long.
+	turn, step int64
+}
+
+// fewMessages is up to how many messages are counted anew each time.
+const fewMessages = 24
+
+func (c *Compactor) history(a *agent.Agent) (n int64) {
+	msgs, gen := a.Session().History()
+	if len(msgs) <= fewMessages {
+		for i := range msgs {
+			n += tokens(&msgs[i])
+		}
+		return n
+	}
+	g := c.gauge(a)
+	if g.gen != gen || g.seen > len(msgs) {
+		g.gen, g.seen, g.tokens = gen, 0, 0
+	}
+	for ; g.seen < len(msgs); g.seen++ {
+		g.tokens += tokens(&msgs[g.seen])
+	}
+	return g.tokens
+}
+
+func (c *Compactor) gauge(a *agent.Agent) *gauge {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.gauges[a]
+	if g == nil {
+		g = &gauge{}
+		c.gauges[a] = g
+	}
+	return g
+}
+
+// lookBack bounds how many events are read to find the last answer.
+const lookBack = 512
+
+// reported returns what the vendor counted of the last answer and everything before it,
+// and an estimate of what came since. ok is false where it reported nothing, and after a
+// replacement, which the last answer did not see.
+func reported(s *session.Session) (counted, since int64, ok bool) {
+	head := s.Head()
+	for seq := head - 1; seq >= 0 && seq > head-lookBack; seq-- {
+		e, _ := s.Event(seq)
+		if e.Op == session.OpNone {
+			continue
+		}
+		if e.Op == session.OpReplace {
+			return 0, 0, false
+		}
+		switch p := e.Payload().(type) {
+		case *session.AssistantMessage:
+			if p.Usage != nil && !p.Interrupted {
+				return p.Usage.Total(), since, true
+			}
+			since += tokens(&p.Message)
+		case *session.UserMessage:
+			since += tokens(&p.Message)
+		case *session.ToolResult:
+			since += tokens(&p.Message)
+		}
+	}
+	return 0, 0, false
+}

@@ -1,0 +1,388 @@
+package compact
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/llm"
+	"github.com/offshoot-dev/offshoot/message"
+	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/tool"
+)
+
+// work is one compaction. Estimates are scaled so that they agree with what the vendor
+// reported of the last request, where it reported more.
+type work struct {
+	c    *Compactor
+	ctx  context.Context
+	a    *agent.Agent
+	s    *session.Session
+	turn int64 // 0 outside a turn
+	cfg  llm.CallConfig
+
+	window int64 // of the model, or what is taken for it; 0: there is no bound that anybody knows
+	limit  int64 // from where on there is something to do, where there is a window
+	fixed  int64
+	coming int64   // what enters with the step
+	scale  float64 // of estimates, at least 1
+	always bool    // whatever the size is
+
+	result Result
+}
+
+func (c *Compactor) work(ctx context.Context, a *agent.Agent, turn int64, incoming []session.Queued) *work {
+	w := &work{c: c, ctx: ctx, a: a, s: a.Session(), turn: turn, cfg: a.CallConfig(), scale: 1}
+	w.fixed = fixed(w.s.RequestHeader())
+	for i := range incoming {
+		w.coming += tokens(&incoming[i].Message)
+	}
+	answer := int64(0)
+	// A route that nobody holds fails the step itself, in words.
+	if p, err := c.cfg.Models.Prepare(w.cfg); err == nil {
+		w.window, answer = p.ContextWindow, p.Config.MaxTokens
+	}
+	w.result.Window = w.window
+	// Earlier than at the share where the answer's own bound would not fit any more.
+	w.limit = max(min(w.window*triggerShare/100, w.window-answer), w.window/2)
+	w.measure()
+	return w
+}
+
+// maxScale is that of a tokenizer that makes a token of every byte.
+const maxScale = 4
+
+// measure fits the estimates to what the vendor counted. What it counted beyond a short
+// conversation is its own addition to every request.
+func (w *work) measure() {
+	if counted, since, ok := reported(w.s); ok {
+		switch estimate := w.fixed + w.c.history(w.a) - since; {
+		case counted <= estimate:
+		case estimate < w.window/8:
+			w.fixed += counted - estimate
+		default:
+			w.scale = min(float64(counted)/float64(estimate), maxScale)
+		}
+	}
+	w.result.Before = w.size()
+	w.result.After = w.result.Before
+}
+
+// size estimates the next request.
+func (w *work) size() int64 { return w.scaled(w.fixed + w.coming + w.c.history(w.a)) }
+
+// full reports whether the next request is as long as one that has to be compacted.
+func (w *work) full() bool { return w.window > 0 && w.size() >= w.limit }
+
+func (w *work) scaled(n int64) int64   { return int64(float64(n) * w.scale) }
+func (w *work) unscaled(n int64) int64 { return int64(float64(n) / w.scale) }
+
+// overflow takes the size of the request that was too long for the window, if that is
+// less than the window that the model is known for.
+func (w *work) overflow() {
+	w.always = true
+	if n := w.size(); w.window == 0 || n < w.window {
+		w.window = n
+	}
+	w.limit = w.window * triggerShare / 100
+}
+
+// maxRounds bounds the summaries of one compaction. More than one are made when the
+// conversation is too long to be summed up at once.
+const maxRounds = 6
+
+// run compacts and tells of it.
+func (w *work) run() error {
+	err := w.shrink()
+	w.result.After = w.size()
+	if err != nil && w.turn > 0 { // otherwise the caller is told
+		w.c.cfg.Logger.Warn("compaction failed", "agent", string(w.a.ID()), "error", err)
+	}
+	if w.c.cfg.Done != nil && (err != nil || w.result.Pruned+w.result.Summed > 0) {
+		w.c.cfg.Done(w.a, w.result, err)
+	}
+	return err
+}
+
+func (w *work) shrink() error {
+	if w.turn > 0 {
+		if err := w.prune(); err != nil {
+			return err
+		}
+		if w.result.Pruned > 0 && !w.full() {
+			return nil
+		}
+	}
+	most := int64(0) // what of the conversation one request for a summary may replay; 0: what the window allows
+	var err error
+	for again, n := true, 0; again && n < maxRounds; n++ {
+		again, err = w.sum(&most)
+	}
+	if w.result.Summed > 0 && llm.CodeOf(err) == llm.CodeContextWindow {
+		return nil // what could be summed up was
+	}
+	return err
+}
+
+// stays returns where the part of the surface begins that is kept: its newest part, and
+// in any case what the model has not answered yet.
+func (w *work) stays(nodes []session.Node, legal []bool) int {
+	keep := w.window
+	if keep == 0 {
+		keep = w.scaled(nodeTokens(nodes))
+	}
+	return min(tail(nodes, legal, w.unscaled(keep*keepShare/100)), unread(nodes, legal))
+}
+
+// prune shortens long results of tools: those before the part that stays, and where
+// what the model has not read yet takes half the window, those in it too.
+func (w *work) prune() error {
+	nodes, _ := w.s.Surface()
+	legal := cuts(nodes)
+	at := w.stays(nodes, legal)
+	if u := unread(nodes, legal); w.window > 0 && w.scaled(nodeTokens(nodes[u:])) > w.window/2 {
+		at = len(nodes)
+	}
+	for i := range nodes[:at] {
+		m := nodes[i].Message
+		if m == nil || m.Source.Kind != message.SourceTool {
+			continue
+		}
+		if err := w.pruneResult(&nodes[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *work) pruneResult(n *session.Node) error {
+	e, _ := w.s.Event(n.Seq) // it stands on the surface
+	p, ok := e.Payload().(*session.ToolResult)
+	if !ok {
+		return nil
+	}
+	block := p.Message.Content[0]
+	content, long := shorten(block.Content, pruneOver, pruneHead, pruneTail, func(runes int) string { return w.omitted(runes, &e, p) })
+	if !long {
+		return nil
+	}
+	short := *p
+	block.Content = content
+	short.Message.Content = []message.Block{block}
+	_, err := w.s.AppendFunc(func(first int64) []session.Draft {
+		return []session.Draft{
+			{Payload: &session.CompactionPrune{Shadowed: session.Shadowed{Seqs: []int64{n.Seq}, Tokens: w.scaled(tokens(n.Message))}}},
+			{Payload: &short, Op: session.SurfaceOp{Kind: session.OpReplace, Start: n.Seq, End: n.Seq}, Sources: []int64{first, n.Seq}},
+		}
+	})
+	if err != nil {
+		return &Error{CodeCommit, err}
+	}
+	w.result.Pruned++
+	return nil
+}
+
+// omitted is the line that stands for what was taken out of a result. It names where
+// the whole text can be read, to agents that have the tool for it.
+func (w *work) omitted(runes int, e *session.Event, p *session.ToolResult) string {
+	where := "call the tool again if you need them"
+	if set := w.a.Tools().Toolset(); set.Lookup(tool.ReadName) != nil {
+		ref := session.SpillRef{Session: w.s.ID(), Seq: e.Seq}
+		if before, ok := w.s.Event(e.Seq - 1); ok && before.Type == session.TypeToolSpill {
+			if spill, ok := before.Payload().(*session.ToolSpill); ok && spill.CallID == p.Message.Source.CallID {
+				ref = session.SpillRef{Session: spill.Session, Seq: before.Seq}
+			}
+		}
+		where = fmt.Sprintf("the tool %s shows the whole result at the path %s", tool.ReadName, ref)
+	}
+	return fmt.Sprintf("\n[... %d characters left out here to make room in the conversation; %s ...]\n", runes, where)
+}
+
+// sum makes one summary of what stands before the part that stays, or of as much of
+// the oldest part as fits into a request. again says that it was not enough.
+func (w *work) sum(most *int64) (again bool, err error) {
+	nodes, gen := w.s.Surface()
+	legal := cuts(nodes)
+	limit := w.stays(nodes, legal)
+	size := w.scaled(nodeTokens(nodes[:limit]))
+	if n := len(nodes[:limit]); n == 0 || n == 1 && isCheckpoint(nodes[0].Message) || !w.always && size < w.window/16 {
+		if w.result.Summed+w.result.Pruned > 0 {
+			return false, nil
+		}
+		return false, &Error{CodeNothing, errors.New("nothing in the conversation can be left out")}
+	}
+	prompt := ask()
+	bound, at := int64(MaxSummary), limit
+	if w.window > 0 {
+		bound = min(bound, w.window/4)
+		room := max(w.window*estimateShare/100-bound-w.scaled(w.fixed+tokens(&prompt)), w.window/8)
+		if *most > 0 {
+			room = min(room, *most)
+		}
+		at = head(nodes, legal, limit, w.unscaled(room))
+	} else if *most > 0 {
+		at = head(nodes, legal, limit, w.unscaled(*most))
+	}
+	least := 0 // a summary of a summary alone is none
+	if isCheckpoint(nodes[0].Message) {
+		least = 1
+	}
+	if at <= least {
+		at = next(legal, least, limit) // more than there is room for: the model may take it all the same
+	}
+	if at == 0 {
+		return false, &Error{CodeNothing, errors.New("nothing in the conversation can be left out")}
+	}
+	err = w.bracket(nodes[:at], nodes[at:], gen, bound, prompt)
+	if llm.CodeOf(err) == llm.CodeContextWindow {
+		if *most = w.scaled(nodeTokens(nodes[:at])) / 2; head(nodes, legal, limit, w.unscaled(*most)) > least {
+			return true, err // with a shorter part
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	w.always = w.always && at < limit
+	return w.full() || at < limit && w.always, nil
+}
+
+// next returns the first legal index behind at, up to limit; 0 if there is none.
+func next(legal []bool, at, limit int) int {
+	for i := at + 1; i <= limit; i++ {
+		if legal[i] {
+			return i
+		}
+	}
+	return 0
+}
+
+func isCheckpoint(m *message.Message) bool {
+	return m != nil && m.Source.Kind == message.SourcePlugin && m.Source.Plugin == Plugin
+}
+
+// bracket makes one summary: start and request, the call, and in one hold of the log
+// the summary, what replaces the nodes, what is said again, and the end (core D39).
+func (w *work) bracket(nodes, stays []session.Node, gen, bound int64, prompt message.Message) error {
+	id := uuid.NewString()
+	cfg := w.cfg
+	cfg.MaxTokens, cfg.Stop = bound, nil
+	first, last := nodes[0].Seq, nodes[len(nodes)-1].Seq
+	if _, err := w.s.Append(
+		session.Draft{Payload: &session.CompactionStart{CompactionID: id, Turn: w.turn}},
+		session.Draft{Payload: &session.CompactionRequest{CompactionID: id, Start: first, End: last, Config: session.CallConfig(cfg), Message: prompt}},
+	); err != nil {
+		return &Error{CodeCommit, err}
+	}
+	err := w.replace(id, cfg, nodes, stays, gen, prompt)
+	if err == nil {
+		return nil
+	}
+	end := &session.CompactionEnd{CompactionID: id, Turn: w.turn, Error: strings.ToValidUTF8(err.Error(), "\uFFFD")}
+	if _, eerr := w.s.Append(session.Draft{Payload: end}); eerr != nil {
+		return errors.Join(err, eerr)
+	}
+	return err
+}
+
+func (w *work) replace(id string, cfg llm.CallConfig, nodes, stays []session.Node, gen int64, prompt message.Message) error {
+	// As before every request: whose log it is, and that what leaves is stored.
+	if err := w.s.CheckOwner(w.ctx); err != nil {
+		return w.fault(CodePersistence, err)
+	}
+	if err := w.s.Flush(w.ctx); err != nil {
+		return w.fault(CodePersistence, err)
+	}
+	answer, err := w.c.cfg.Models.Complete(w.ctx, cfg, w.request(nodes, prompt), rand.Float64)
+	if err != nil {
+		return w.fault(CodeSummary, err)
+	}
+	text := message.JoinText(answer.Content)
+	if strings.TrimSpace(text) == "" {
+		return &Error{CodeSummary, fmt.Errorf("the model answered without a text (%s)", answer.Finish)}
+	}
+	if answer.Finish == llm.FinishRefusal {
+		return &Error{CodeSummary, errors.New("the model declined to sum up the conversation")}
+	}
+	if _, now := w.s.Surface(); now != gen {
+		return &Error{CodeChanged, errors.New("the conversation was replaced meanwhile")}
+	}
+	if answer.Usage != nil {
+		w.result.Usage = w.result.Usage.Add(*answer.Usage)
+	}
+	// An endpoint that does not keep to the bound must not fill the window with a summary.
+	text = tool.Clip(strings.ToValidUTF8(text, "\uFFFD"), int(8*cfg.MaxTokens))
+	kept := keep(w.s, stays, w.unscaled(max(w.window, w.size())/8))
+	seqs := make([]int64, len(nodes))
+	for i := range nodes {
+		seqs[i] = nodes[i].Seq
+	}
+	notices := w.c.restate(w.a, stays)
+	_, err = w.s.AppendFunc(func(at int64) []session.Draft {
+		drafts := []session.Draft{
+			{Payload: &session.CompactionSummary{
+				CompactionID: id, Summary: []message.Block{message.Text(text)}, Shadowed: session.Shadowed{Seqs: seqs, Tokens: w.scaled(nodeTokens(nodes))},
+				Provider: cfg.Provider, Model: cfg.Model, MaxTokens: cfg.MaxTokens, Usage: answer.Usage, RawOutput: clean(answer.Content), ModelCall: true,
+			}},
+			{
+				Payload: &session.UserMessage{Message: checkpoint(id, text, kept)},
+				Op:      session.SurfaceOp{Kind: session.OpReplace, Start: seqs[0], End: seqs[len(seqs)-1]},
+				Sources: append([]int64{at}, seqs...),
+			},
+		}
+		for _, m := range notices {
+			drafts = append(drafts, session.Draft{Payload: &session.UserMessage{Message: m}})
+		}
+		return append(drafts, session.Draft{Payload: &session.CompactionEnd{CompactionID: id, Turn: w.turn}})
+	})
+	if err != nil {
+		return &Error{CodeCommit, err}
+	}
+	w.result.Summed += len(nodes)
+	return nil
+}
+
+// request replays what is to be summed up as the model saw it, so that what the vendor
+// has cached of it counts.
+func (w *work) request(nodes []session.Node, prompt message.Message) llm.Request {
+	req := llm.Request{SessionID: w.a.SessionID(), Purpose: llm.PurposeCompaction, Messages: make([]message.Message, 0, len(nodes)+1)}
+	for i := range nodes {
+		if m := nodes[i].Message; m != nil {
+			req.Messages = append(req.Messages, *m)
+		}
+	}
+	req.Messages = append(req.Messages, prompt)
+	if h := w.s.RequestHeader(); h != nil {
+		req.System = h.System
+		for i := range h.Tools {
+			t := &h.Tools[i]
+			req.Tools = append(req.Tools, llm.ToolSpec{Name: t.Name, Description: t.Description, Parameters: t.Parameters})
+		}
+	}
+	return req
+}
+
+// fault words an error, which is the end of the context if that ended.
+func (w *work) fault(code Code, err error) error {
+	if w.ctx.Err() != nil {
+		return &Error{CodeCancelled, context.Cause(w.ctx)}
+	}
+	return &Error{code, err}
+}
+
+// clean makes what a model said fit for the log.
+func clean(blocks []message.Block) []message.Block {
+	out := make([]message.Block, 0, len(blocks))
+	for _, b := range blocks {
+		if b.Type == message.BlockToolCall {
+			continue // nobody runs it, and its parts need not be whole
+		}
+		b.Text = strings.ToValidUTF8(b.Text, "\uFFFD")
+		out = append(out, b)
+	}
+	return out
+}
