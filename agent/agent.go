@@ -223,7 +223,7 @@ func (a *Agent) newActivity() *activity {
 func (a *Agent) startLocked() {
 	a.act = a.newActivity()
 	a.phase = phaseRunning
-	a.notes = append(a.notes, note{kind: noteStatus, status: Running})
+	a.noteStatusLocked(Running)
 	go a.drive(a.act)
 }
 

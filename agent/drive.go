@@ -43,7 +43,7 @@ func (a *Agent) afterTurn(act *activity, end turnResult) (next *activity) {
 		a.act = next
 	} else {
 		a.act, a.phase, a.untold = nil, phaseIdle, act.done
-		a.notes = append(a.notes, note{kind: noteStatus, status: Idle})
+		a.noteStatusLocked(Idle)
 	}
 	// Who waits for idleness goes on when the status was told.
 	a.notes = append(a.notes, note{kind: noteDone, done: act.done})

@@ -169,6 +169,17 @@ type note struct {
 	message *message.Message
 	turn    int64
 	done    chan struct{} // closed when everything before it was told
+
+	observed bool // observers have it already
+}
+
+// noteStatusLocked notes a change of the public status. Observers get it at once: who
+// tells the hooks may be another goroutine than the driver, whose own events follow.
+func (a *Agent) noteStatusLocked(s Status) {
+	a.notes = append(a.notes, note{kind: noteStatus, status: s, observed: a.audible})
+	if a.audible {
+		a.reg.observe(Event{Kind: EventStatus, Agent: a, Status: s})
+	}
 }
 
 type noteKind uint8
@@ -238,7 +249,9 @@ func (a *Agent) tellNote(n *note) {
 			}
 			return true
 		})
-		a.reg.observe(Event{Kind: EventStatus, Agent: a, Status: n.status})
+		if !n.observed {
+			a.reg.observe(Event{Kind: EventStatus, Agent: a, Status: n.status})
+		}
 	case noteInbox:
 		a.each(func(h *Hooks) bool {
 			if h.Inbox != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/llm"
@@ -247,5 +248,38 @@ func TestObserveNamesOnlySoMany(t *testing.T) {
 		if unnamed < 2*(agents-agent.MaxBehind) {
 			t.Errorf("%d events of further agents", unnamed)
 		}
+	})
+}
+
+// Observers hear of an agent's events in their order, also while a hook that is told of
+// the status on the sender's goroutine takes its time.
+func TestObserversKeepTheOrder(t *testing.T) {
+	bubble(t, func(w *world) {
+		var got []agent.EventKind
+		stop := w.reg.Observe(64, func(e agent.Event) {
+			if e.Kind == agent.EventStatus || e.Kind == agent.EventMessage {
+				got = append(got, e.Kind)
+			}
+		})
+		defer stop()
+		a := w.create()
+		answered := make(chan struct{})
+		w.model.script(func(c *call) {
+			c.text("x")
+			c.finish(llm.FinishStop)
+			close(answered)
+		})
+		a.AddHooks(agent.Hooks{Status: func(_ *agent.Agent, s agent.Status) {
+			if s != agent.Running {
+				return
+			}
+			select {
+			case <-answered:
+			case <-time.After(time.Second): // it is the driver that tells
+			}
+		}})
+		w.ask(a, "m1")
+		synctest.Wait()
+		w.same("observed", []agent.EventKind{agent.EventStatus, agent.EventMessage, agent.EventStatus}, got)
 	})
 }
