@@ -57,6 +57,9 @@ func TestCompaction_D38(t *testing.T) {
 			if e.stdout != "all of them were read\n" || sums.Load() < 3 {
 				t.Fatalf("%d summaries: %v", sums.Load(), e)
 			}
+			if n := strings.Count(e.stderr, "agent: the conversation was summed up: about "); n != int(sums.Load()) {
+				t.Errorf("%d of %d summaries were told: %s", n, sums.Load(), e.stderr)
+			}
 			root, _ := w.tree()
 			id := string(root.Header.ID)
 			w.verify()

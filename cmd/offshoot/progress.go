@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/compact"
 	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
@@ -266,10 +267,34 @@ func (f *follower) Apply(e *session.Event) {
 		}
 	case *session.ToolCall:
 		n.calls++
+	case *session.CompactionStart:
+		n.doing = "summing up the conversation"
+	case *session.CompactionSummary:
+		if t.Usage != nil {
+			n.tokens += t.Usage.Total()
+		}
+	case *session.CompactionEnd:
+		n.doing = ""
 	}
 	if p.verbose && n.parent != nil {
 		n.voice.logged(f.s, e)
 		p.queue(n)
+	}
+}
+
+// compacted is told of every compaction.
+func (p *progress) compacted(a *agent.Agent, r compact.Result, err error) {
+	p.mu.Lock()
+	n := p.nodes[a.ID()]
+	p.mu.Unlock()
+	switch {
+	case n == nil:
+	case err != nil:
+		p.line(n, "the conversation could not be made shorter: "+printable(clip(err.Error(), 200)))
+	case r.Summed > 0:
+		p.line(n, fmt.Sprintf("the conversation was summed up: about %s tokens, before %s", thousands(r.After), thousands(r.Before)))
+	default:
+		p.line(n, fmt.Sprintf("%s shortened: about %s tokens, before %s", plural(int64(r.Pruned), "long result"), thousands(r.After), thousands(r.Before)))
 	}
 }
 

@@ -220,7 +220,10 @@ func (a *app) newRunner(f *runFlags, schema *structured.Schema, eff *config.Effe
 			mode = config.PermissionAsk
 		}
 	}
-	r.options = harness.Options{Config: eff, Env: a.env, Permission: mode, UserAgent: userAgent(), DemoPace: scripted.DefaultPace, Logger: slog.New(&remarkHandler{to: r.notes})}
+	r.options = harness.Options{
+		Config: eff, Env: a.env, Permission: mode, UserAgent: userAgent(), DemoPace: scripted.DefaultPace,
+		Compacted: r.prog.compacted, Logger: slog.New(&remarkHandler{to: r.notes}),
+	}
 	if mode == config.PermissionAsk && asks {
 		var approver tool.Approver = newTerminalApprover(r.prog.pause)
 		r.options.Approver = approver
