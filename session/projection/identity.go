@@ -77,7 +77,7 @@ func parseIdentity(h *session.Header, data []byte) (*Identity, error) {
 	})
 	switch {
 	case err != nil:
-	case id.Mode == "":
+	case id.Mode == "" || id.Seq < 0:
 		err = errIncomplete
 	case id.Seq < h.SeedLength:
 		// An ancestor's descriptor proves nothing (core D32, seam LIST-14).
