@@ -96,12 +96,13 @@ func TestPaceAnswers(t *testing.T) {
 		for range 4 {
 			p.Answered(early)
 		}
-		turn, took := enter(t, &p)
+		_, took := enter(t, &p)
 		if took != 30*time.Second {
 			t.Errorf("a newcomer waits %v, and the vendor asked for 30s", took)
 		}
 		for want := 100 * time.Millisecond; want >= 25*time.Millisecond; want -= want / 8 {
-			if turn, took = enter(t, &p); took != want {
+			turn, took := enter(t, &p)
+			if took != want {
 				t.Errorf("a call waits %v, want %v", took, want)
 			}
 			p.Answered(turn)

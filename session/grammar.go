@@ -250,7 +250,7 @@ func (g *grammar) bracket(e *Event) (rule, msg string) {
 		switch {
 		case g.compaction == "" || p.CompactionID != g.compaction:
 			return "I14", fmt.Sprintf("compaction %s is not open", p.CompactionID)
-		case p.Turn != g.compactionTurn && !(g.replay && p.Turn == 0):
+		case p.Turn != g.compactionTurn && (!g.replay || p.Turn != 0):
 			return "I14", fmt.Sprintf("compaction %s of turn %d ends in turn %d", p.CompactionID, g.compactionTurn, p.Turn)
 		}
 		g.compaction = ""

@@ -105,11 +105,11 @@ func TestAgentsCheckPersonas(t *testing.T) {
 	h := newHome(t)
 	h.write(filepath.Join(h.dir, "config.yaml"), "version: 1\nagents:\n  default:\n    persona: \"You lead {{team}}.\"\n"+
 		"  copy: {provider: fork}\nproviders:\n  aide: {provider: spawn, toolName: aide, persona: \"{{ cwd }}\"}\n")
-	h.write(filepath.Join(h.dir, "agents", "writer.md"), "---\ntemplate: true\n---\nYou write in {{cwd}}\non {{modle}}.\n")
+	h.write(filepath.Join(h.dir, "agents", "writer.md"), "---\ntemplate: true\n---\nYou write in {{cwd}}\non {{mode}}.\n")
 	h.write(filepath.Join(h.dir, "agents", "plain.md"), "---\n---\nYou fill in {{anything}}.\n")
 	variables := "; the variables are cwd, model, provider\n"
 	want := "offshoot: config HOME/config.yaml:4: agents.default.persona: \"{{team}}\": unknown variable" + variables +
-		"offshoot: config HOME/agents/writer.md:4: agents.writer.persona: \"{{modle}}\": unknown variable" + variables +
+		"offshoot: config HOME/agents/writer.md:4: agents.writer.persona: \"{{mode}}\": unknown variable" + variables +
 		"offshoot: config HOME/config.yaml:7: providers.aide.persona: \"{{ cwd }}\": malformed variable group, want {{name}} with name like [a-z][a-z0-9_]*" + variables
 	for _, args := range [][]string{{"agents", "check"}, {"run", "--model", "demo", "x"}} {
 		o := h.run(args...)
