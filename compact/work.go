@@ -100,7 +100,8 @@ const maxRounds = 6
 func (w *work) run() error {
 	err := w.shrink()
 	w.result.After = w.size()
-	if err != nil && w.turn > 0 { // otherwise the caller is told
+	var e *Error
+	if nothing := errors.As(err, &e) && e.Code == CodeNothing; err != nil && !nothing && w.turn > 0 { // of Compact the caller is told
 		w.c.cfg.Logger.Warn("compaction failed", "agent", string(w.a.ID()), "error", err)
 	}
 	if w.c.cfg.Done != nil && (err != nil || w.result.Pruned+w.result.Summed > 0) {
