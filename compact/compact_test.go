@@ -152,7 +152,7 @@ func TestSequence_D39(t *testing.T) {
 		if kept := len(before) - len(seqs); kept < 2 || kept > 8 {
 			t.Errorf("%d of %d messages stay", kept, len(before))
 		}
-		if checkpoint.Op.Start != seqs[0] || checkpoint.Op.End != seqs[len(seqs)-1] || !slices.Equal(checkpoint.Sources, append([]int64{sum.Seq}, seqs...)) {
+		if checkpoint.Op.Start != seqs[0] || checkpoint.Op.End != seqs[len(seqs)-1] || !slices.Equal(checkpoint.Sources, append(slices.Clone(seqs), sum.Seq)) {
 			t.Errorf("the replacement goes from %d to %d and cites %v", checkpoint.Op.Start, checkpoint.Op.End, checkpoint.Sources)
 		}
 		u := checkpoint.Payload().(*session.UserMessage).Message
@@ -223,7 +223,7 @@ func TestPrune_D38(t *testing.T) {
 					continue
 				}
 				short = append(short, p)
-				if before, _ := s.Event(e.Seq - 1); before.Type != session.TypeCompactionPrune || e.Op.Start != e.Op.End || !slices.Equal(e.Sources, []int64{e.Seq - 1, e.Op.Start}) {
+				if before, _ := s.Event(e.Seq - 1); before.Type != session.TypeCompactionPrune || e.Op.Start != e.Op.End || !slices.Equal(e.Sources, []int64{e.Op.Start, e.Seq - 1}) {
 					t.Errorf("a result is replaced behind %s, from %d to %d, citing %v", before.Type, e.Op.Start, e.Op.End, e.Sources)
 				}
 			case *session.CompactionPrune:

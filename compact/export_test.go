@@ -1,10 +1,18 @@
 package compact
 
 import (
+	"context"
 	"fmt"
 
+	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/message"
+	"github.com/offshoot-dev/offshoot/session"
 )
+
+// StepDue is the hook that every step asks.
+func (c *Compactor) StepDue(ctx context.Context, a *agent.Agent, turn int64, incoming []session.Queued) error {
+	return c.stepDue(ctx, a, turn, incoming)
+}
 
 // Shorten shortens the text of a tool's result; "|n|" stands for what is left out.
 func Shorten(text string) (string, bool) {

@@ -30,6 +30,7 @@ type model struct {
 	told    int64 // what it says that it takes
 	perByte float64
 	mute    bool // it reports no usage
+	forget  bool // it keeps no request
 
 	// answer answers a step, summary the nth request for a summary; an error is a failure
 	// of the call.
@@ -111,7 +112,9 @@ func (m *model) play(req *llm.Request) ([]message.Block, *message.Usage, error) 
 	if s := m.session(req.SessionID); s != nil {
 		r.head = s.Head()
 	}
-	m.requests = append(m.requests, r)
+	if !m.forget {
+		m.requests = append(m.requests, r)
+	}
 	m.mu.Unlock()
 	if err := paired(req.Messages); err != nil {
 		return nil, nil, &llm.Error{Failure: message.Failure{Code: llm.CodeInvalidRequest, Message: err.Error()}}
