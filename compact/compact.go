@@ -27,7 +27,8 @@ const (
 	pruneOver = 8192
 	pruneHead = 4096
 	pruneTail = 1024
-	// MaxSummary bounds a summary, in tokens; it is a quarter of the window if that is less.
+	// MaxSummary bounds a summary, in tokens; it is a quarter of what the rest of every
+	// request leaves of the window, if that is less.
 	MaxSummary = 8192
 )
 
@@ -177,7 +178,7 @@ func (c *Compactor) stepDue(ctx context.Context, a *agent.Agent, turn int64, inc
 	}
 	g.retry = 0
 	if err != nil || w.full() {
-		g.retry = w.size() + w.window/20
+		g.retry = w.size() + w.window/leastPart
 	}
 	return nil
 }

@@ -362,10 +362,10 @@ func TestFailureIsNoStepsFailure_D38(t *testing.T) {
 		if n := len(w.done); n != 1 {
 			t.Errorf("%d compactions were tried while the conversation grew by 200 tokens", n)
 		}
-		w.talk(a, 1, 4400)
+		w.talk(a, 1, 5400)
 		w.prompt(a, "small")
 		if n := len(w.done); n != 2 {
-			t.Errorf("%d compactions were tried after it grew by a twentieth of the window", n)
+			t.Errorf("%d compactions were tried after it grew by a sixteenth of the window", n)
 		}
 		w.verify(a)
 	})

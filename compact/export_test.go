@@ -9,6 +9,10 @@ import (
 	"github.com/offshoot-dev/offshoot/session"
 )
 
+// Cuts says where a surface may be parted, Tokens what a message counts.
+func Cuts(nodes []session.Node) []bool { return cuts(nodes) }
+func Tokens(m *message.Message) int64  { return tokens(m) }
+
 // StepDue is the hook that every step asks.
 func (c *Compactor) StepDue(ctx context.Context, a *agent.Agent, turn int64, incoming []session.Queued) error {
 	return c.stepDue(ctx, a, turn, incoming)

@@ -102,6 +102,10 @@ func (w *work) overflow() {
 // conversation is too long to be summed up at once, as long as each of them makes it
 // shorter by leastGain hundredths of the window.
 const (
+	// leastPart is what part of the window a summary must have to take the place of, and may
+	// have itself, however little room there is. It is also how much a conversation grows
+	// before it is compacted again, where the last time did not help.
+	leastPart = 16
 	maxRounds = 64
 	leastGain = 2
 )
@@ -146,11 +150,13 @@ func (w *work) shrink() error {
 // stays returns where the part of the surface begins that is kept: its newest part, and
 // in any case what the model has not answered yet.
 func (w *work) stays(nodes []session.Node, legal []bool) int {
-	keep := w.window
-	if keep == 0 {
-		keep = w.scaled(nodeTokens(nodes))
+	keep := w.window * keepShare / 100
+	if w.window == 0 {
+		keep = w.scaled(nodeTokens(nodes)) * keepShare / 100
+	} else { // where the rest of every request leaves little room, less than that
+		keep = max(min(keep, (w.limit-w.scaled(w.fixed+w.coming))/4), 0)
 	}
-	return min(tail(nodes, legal, w.unscaled(keep*keepShare/100)), unread(nodes, legal))
+	return min(tail(nodes, legal, w.unscaled(keep)), unread(nodes, legal))
 }
 
 // prune shortens long results of tools: those before the part that stays, and where
@@ -227,7 +233,7 @@ func (w *work) sum(most *int64) (again bool, err error) {
 	if limit > 0 && isCheckpoint(nodes[0].Message) {
 		least = 1
 	}
-	if limit <= least || !w.always && w.scaled(nodeTokens(nodes[least:limit])) < w.window/16 {
+	if limit <= least || !w.always && w.scaled(nodeTokens(nodes[least:limit])) < w.window/leastPart {
 		if w.result.Summed+w.result.Pruned > 0 {
 			return false, nil
 		}
@@ -272,13 +278,13 @@ func (w *work) bound(stays []session.Node) int64 {
 	if w.window == 0 {
 		return MaxSummary
 	}
-	most := min(MaxSummary, w.window/4)
-	least := min(most, w.window/16)
+	most := min(MaxSummary, (w.window-w.scaled(w.fixed+w.coming))/4)
+	least := min(MaxSummary, w.window/leastPart)
 	said := int64(0)
 	for _, k := range w.keep(stays) {
 		said += int64(len(k.text))/4 + perMessage
 	}
-	room := w.limit - w.window/16 - w.scaled(w.fixed+w.coming+nodeTokens(stays)+said)
+	room := w.limit - w.window/leastPart - w.scaled(w.fixed+w.coming+nodeTokens(stays)+said)
 	return max(min(most, room), least)
 }
 

@@ -31,6 +31,7 @@ type model struct {
 	perByte float64
 	mute    bool // it reports no usage
 	forget  bool // it keeps no request
+	effort  string
 
 	// answer answers a step, summary the nth request for a summary; an error is a failure
 	// of the call.
@@ -50,7 +51,7 @@ type request struct {
 }
 
 func (m *model) Model(string, string) llm.ModelInfo {
-	return llm.ModelInfo{ContextWindow: m.told, DefaultMaxTokens: 512}
+	return llm.ModelInfo{ContextWindow: m.told, DefaultMaxTokens: 512, DefaultEffort: m.effort}
 }
 
 func (m *model) count(req *llm.Request) int64 {

@@ -71,8 +71,12 @@ func (s *surface) checkReplace(e *Event) (rule, msg string) {
 	case start > end:
 		return "I6", fmt.Sprintf("event %d stands behind event %d", e.Op.Start, e.Op.End)
 	}
+	cited := func(seq int64) bool { return slices.Contains(e.Sources, seq) }
+	if slices.IsSorted(e.Sources) { // a compaction cites thousands
+		cited = func(seq int64) bool { _, ok := slices.BinarySearch(e.Sources, seq); return ok }
+	}
 	for _, n := range s.nodes[start : end+1] {
-		if !slices.Contains(e.Sources, n.seq) {
+		if !cited(n.seq) {
 			return "I6", fmt.Sprintf("event %d is shadowed but not cited", n.seq)
 		}
 	}
