@@ -71,3 +71,45 @@ func BenchmarkStepDue(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkCompact is a whole compaction of a conversation of 10,000 messages by a model
+// that needs no time.
+func BenchmarkCompact(b *testing.B) {
+	m := &model{window: 1 << 30, told: 1 << 20, forget: true}
+	m.session = func(string) *session.Session { return nil }
+	m.answer = func(*llm.Request) ([]message.Block, error) { return say("ok, and so on and so forth"), nil }
+	m.summary = func(int, *llm.Request) ([]message.Block, error) { return say("in short"), nil }
+	s := subagenttest.NewSystem(b, subagenttest.Options{Adapter: m, Unwatched: true})
+	parent := s.Parent(b)
+	for i := range 5000 {
+		if err := parent.Followup(agent.UserText(fmt.Sprintf("said %d", i))); err != nil {
+			b.Fatal(err)
+		}
+		if err := parent.WhenIdle(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	c, err := compact.New(compact.Config{Agents: s.Agents, Models: s.Models, Manual: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	m.told = 10_000
+	prefix := parent.Session().Prefix()
+	for b.Loop() {
+		b.StopTimer()
+		h, err := s.Agents.Create(b.Context(), agent.Create{Options: subagenttest.ParentOptions(), Session: session.New{ParentSession: parent.ID(), Root: parent.Session().Root(), Seed: &session.Seed{Prefix: prefix}}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		if _, err := c.Compact(b.Context(), h.Agent()); err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		if err := h.Release(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}
