@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/compact"
 	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
@@ -174,14 +175,7 @@ func (p *progress) observe(e agent.Event) {
 	if p.quiet {
 		return
 	}
-	id, owner := e.Agent.ID(), session.ID("")
-	if o := e.Agent.Owner(); o != nil {
-		owner = o.ID()
-	}
-	n := p.nodes[id]
-	if n == nil {
-		n = p.add(id, owner)
-	}
+	id, n := e.Agent.ID(), p.of(e.Agent)
 	switch e.Kind {
 	case agent.EventStatus:
 		n.running = e.Status == agent.Running
@@ -227,6 +221,36 @@ func (p *progress) observe(e agent.Event) {
 			n.ended = p.now()
 		}
 		p.forget(id, n)
+	}
+}
+
+// of returns the node of an agent, a new one for an agent that was not heard of.
+func (p *progress) of(a *agent.Agent) *node {
+	if n := p.nodes[a.ID()]; n != nil {
+		return n
+	}
+	owner := session.ID("")
+	if o := a.Owner(); o != nil {
+		owner = o.ID()
+	}
+	return p.add(a.ID(), owner)
+}
+
+// compacted is a hook of the composition: it tells of what became of a conversation,
+// and counts what that cost. A failure is a remark of its own.
+func (p *progress) compacted(a *agent.Agent, r compact.Result, _ error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.quiet {
+		return
+	}
+	n := p.of(a)
+	n.tokens += r.Usage.Total()
+	switch {
+	case r.Summed > 0:
+		p.line(n, "summed up "+plural(int64(r.Summed), "message"))
+	case r.Pruned > 0:
+		p.line(n, "shortened "+plural(int64(r.Pruned), "long result"))
 	}
 }
 

@@ -210,7 +210,7 @@ func (a *app) newRunner(f *runFlags, schema *structured.Schema, eff *config.Effe
 			mode = config.PermissionAsk
 		}
 	}
-	r.options = harness.Options{Config: eff, Env: a.env, Permission: mode, UserAgent: userAgent(), DemoPace: scripted.DefaultPace, Logger: slog.New(&remarkHandler{to: r.notes})}
+	r.options = harness.Options{Config: eff, Env: a.env, Permission: mode, UserAgent: userAgent(), DemoPace: scripted.DefaultPace, Logger: slog.New(&remarkHandler{to: r.notes}), Compacted: r.prog.compacted}
 	if mode == config.PermissionAsk && asks {
 		var approver tool.Approver = newTerminalApprover(r.prog.pause)
 		r.options.Approver = approver
