@@ -160,6 +160,12 @@ func TestSequence_D39(t *testing.T) {
 		if !strings.HasPrefix(body, "<compacted-summary>\n") || !strings.HasSuffix(body, "\nsummary 0\n</compacted-summary>") {
 			t.Errorf("checkpoint %q", body)
 		}
+		if strings.Contains(body, "<request>") {
+			t.Error("what a turn that is over was asked is kept")
+		}
+		if !p.ModelCall || p.Usage == nil || len(p.RawOutput) != 1 || message.JoinText(p.RawOutput) != "summary 0" || p.Shadowed.Tokens < 10_000 {
+			t.Errorf("summary %+v", p)
+		}
 		if want := fmt.Sprintf(`{"kind":"plugin","plugin":"compact","compactionId":%q}`, p.CompactionID); string(u.Source.Raw) != want {
 			t.Errorf("source %s, want %s", u.Source.Raw, want)
 		}
@@ -305,8 +311,8 @@ func TestTooLong_D40(t *testing.T) {
 				if steps != tc.asked {
 					t.Errorf("the step was asked %d times, want %d", steps, tc.asked)
 				}
-				if tc.end == session.EndCompleted && !strings.Contains(text(&m.requests[len(m.requests)-1].Request), "more xxx") {
-					t.Error("the prompt that was too long is not in the request that was not")
+				if n := strings.Count(text(&m.requests[len(m.requests)-1].Request), "more xxx"); n != 1 && tc.end == session.EndCompleted {
+					t.Errorf("the prompt that was too long stands %d times in the request that was not", n)
 				}
 				w.verify(a)
 			})

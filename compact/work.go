@@ -106,8 +106,11 @@ const (
 	// have itself, however little room there is. It is also how much a conversation grows
 	// before it is compacted again, where the last time did not help.
 	leastPart = 16
-	maxRounds = 64
-	leastGain = 2
+	// leastBound is the shortest summary, in tokens, that is asked for in a window that turns
+	// out to be smaller than it is known for.
+	leastBound = 256
+	maxRounds  = 64
+	leastGain  = 2
 )
 
 // run compacts and tells of it.
@@ -249,6 +252,9 @@ func (w *work) sum(most *int64) (again bool, err error) {
 		at = head(nodes, legal, limit, w.unscaled(room))
 	} else if *most > 0 {
 		at = head(nodes, legal, limit, w.unscaled(*most))
+	}
+	if *most > 0 { // what was refused may have been so for the room that the summary asked for
+		bound = min(bound, max(*most/2, leastBound))
 	}
 	if at <= least {
 		at = next(legal, least, limit) // more than there is room for: the model may take it all the same
