@@ -42,9 +42,11 @@ func (c *Compactor) Measure(ctx context.Context, a *agent.Agent) Measures {
 	return Measures{w.limit, w.fixed, w.size(), w.scale}
 }
 
-// Follow reads a log as a gauge does.
-func Follow(s *session.Session) (counted, since int64, known bool) {
-	g := &gauge{}
+// Gauge is what follows one log.
+type Gauge struct{ gauge }
+
+// Follow reads on.
+func (g *Gauge) Follow(s *session.Session) (counted, since int64, known bool) {
 	g.follow(s)
 	return g.counted, g.since, g.known
 }

@@ -1,6 +1,8 @@
 package compact
 
 import (
+	"slices"
+
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
@@ -107,6 +109,11 @@ func (c *Compactor) gauge(a *agent.Agent) *gauge {
 	return g
 }
 
+// replays reports whether an answer holds anything of what the model thought.
+func replays(m *message.Message) bool {
+	return m.Source.ReplayState != nil || slices.ContainsFunc(m.Content, func(b message.Block) bool { return b.Type == message.BlockReasoning })
+}
+
 // lookBack bounds how many events are read to find the last answer.
 const lookBack = 512
 
@@ -130,6 +137,9 @@ func (g *gauge) follow(s *session.Session) {
 		case *session.AssistantMessage:
 			if p.Usage != nil && !p.Interrupted {
 				g.counted, g.since, g.known = p.Usage.Total(), 0, true
+				if !replays(&p.Message) { // what it thought is in no other request
+					g.counted -= p.Usage.ReasoningTokens
+				}
 				continue
 			}
 			g.since += tokens(&p.Message)

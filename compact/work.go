@@ -35,6 +35,7 @@ type work struct {
 	coming int64   // what enters with the step
 	scale  float64 // of estimates, at least 1
 	always bool    // whatever the size is
+	whole  int64   // the conversation before the first part was summed up, where there is no window
 
 	result Result
 }
@@ -131,7 +132,8 @@ func (w *work) shrink() error {
 		if err := w.prune(); err != nil {
 			return err
 		}
-		if w.result.Pruned > 0 && !w.full() {
+		// After a request that was too long nobody knows how much is enough.
+		if w.result.Pruned > 0 && !w.full() && !w.always {
 			return nil
 		}
 	}
@@ -155,7 +157,8 @@ func (w *work) shrink() error {
 func (w *work) stays(nodes []session.Node, legal []bool) int {
 	keep := w.window * keepShare / 100
 	if w.window == 0 {
-		keep = w.scaled(nodeTokens(nodes)) * keepShare / 100
+		w.whole = max(w.whole, w.scaled(nodeTokens(nodes)))
+		keep = w.whole * keepShare / 100
 	} else { // where the rest of every request leaves little room, less than that
 		keep = max(min(keep, (w.limit-w.scaled(w.fixed+w.coming))/4), 0)
 	}

@@ -71,11 +71,17 @@ func TestReported_D41(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	usage := &message.Usage{InputTokens: 70, OutputTokens: 20, CacheReadTokens: 7, CacheWriteTokens: 3, ReasoningTokens: 20}
+	usage := &message.Usage{InputTokens: 70, OutputTokens: 20, CacheReadTokens: 7, CacheWriteTokens: 3, ReasoningTokens: 5}
 	answer := func(u *message.Usage, cut bool) session.Draft {
 		return session.Draft{Payload: &session.AssistantMessage{Turn: 1, Step: 1, Usage: u, Interrupted: cut, Message: message.Message{
 			ID: agent.NewMessageID(), Role: message.RoleAssistant, Content: []message.Block{calls("c", "n", 1)}, Source: message.Source{Kind: message.SourceModel, Provider: "p", Model: "m"},
 		}}}
+	}
+	thought := func(state []byte, b ...message.Block) session.Draft {
+		d := answer(usage, false)
+		p, _ := d.Payload.(*session.AssistantMessage)
+		p.Message.Content, p.Message.Source.ReplayState = append(b, p.Message.Content...), state
+		return d
 	}
 	said := session.Draft{Payload: &session.UserMessage{Message: agent.UserText(strings.Repeat("x", 40))}}
 	call := session.Draft{Payload: &session.ToolCall{Turn: 1, Step: 1, CallID: "c", Name: "look", Arguments: "{}"}}
@@ -92,12 +98,14 @@ func TestReported_D41(t *testing.T) {
 	}{
 		{"nothing said", nil, 0, 14, false},
 		{"not reported", []session.Draft{answer(nil, false)}, 0, 28, false},
-		{"reported", []session.Draft{answer(usage, false)}, 100, 0, true},
+		{"reported", []session.Draft{answer(usage, false)}, 95, 0, true},
+		{"with thoughts that are sent again", []session.Draft{thought(nil, message.Reasoning("hm"))}, 100, 0, true},
+		{"with something that stands for them", []session.Draft{thought([]byte("{}"))}, 100, 0, true},
 		{"cut", []session.Draft{answer(usage, true)}, 0, 28, false},
-		{"and since", []session.Draft{answer(usage, false), call, result, said}, 100, 104 + 14, true},
+		{"and since", []session.Draft{answer(usage, false), call, result, said}, 95, 104 + 14, true},
 		{"replaced", []session.Draft{answer(usage, false), {Payload: said.Payload, Op: session.SurfaceOp{Kind: session.OpReplace, Start: 2, End: 2}, Sources: []int64{2}}}, 100, 0, false},
 		{"long ago", append([]session.Draft{answer(usage, false)}, many(todo, 600)...), 0, 0, false},
-		{"not so long ago", append([]session.Draft{answer(usage, false)}, many(todo, 500)...), 100, 0, true},
+		{"not so long ago", append([]session.Draft{answer(usage, false)}, many(todo, 500)...), 95, 0, true},
 	} {
 		s, err := reg.Prepare(t.Context(), session.New{})
 		if err != nil {
@@ -108,9 +116,16 @@ func TestReported_D41(t *testing.T) {
 				t.Fatalf("%s: event %d: %v", tc.name, i, err)
 			}
 		}
-		counted, since, known := compact.Follow(s)
+		g := &compact.Gauge{}
+		counted, since, known := g.Follow(s)
 		if known != tc.known || known && (counted != tc.counted || since != tc.since) {
 			t.Errorf("%s: %d and %d since, %v; want %d and %d, %v", tc.name, counted, since, known, tc.counted, tc.since, tc.known)
+		}
+		if _, err := s.Append(many(todo, 600)...); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, known := g.Follow(s); known {
+			t.Errorf("%s: still known after 600 events that were not read", tc.name)
 		}
 		if err := reg.Abandon(t.Context(), s); err != nil {
 			t.Fatal(err)
@@ -153,6 +168,10 @@ func TestMeasures_D38(t *testing.T) {
 				t.Errorf("%s: %+v", tc.name, got)
 			}
 			last := w.model.requests[len(w.model.requests)-1]
+			rest := len(last.System) + len(last.Tools[0].Name) + len(last.Tools[0].Description) + len(last.Tools[0].Parameters)
+			if tc.m.added == 0 && got.Fixed != int64(rest)/4 {
+				t.Errorf("%s: what every request holds is estimated as %d tokens, and has %d bytes", tc.name, got.Fixed, rest)
+			}
 			if tc.m.perByte == 0 && (got.Size < last.size+tc.m.added || got.Size > (last.size+tc.m.added)*11/10+20) {
 				t.Errorf("%s: the next request is estimated as %d tokens, the last one had %d", tc.name, got.Size, last.size+tc.m.added)
 			}
@@ -177,6 +196,9 @@ func TestWindowThatNobodyKnows_D40(t *testing.T) {
 				}
 				if first := m.requests[before]; first.MaxTokens != compact.MaxSummary {
 					t.Errorf("at first a summary of at most %d tokens is asked for", first.MaxTokens)
+				}
+				if nodes, _ := a.Session().Surface(); len(nodes) != 1+7 { // the newest 16 % of 24,000 tokens
+					t.Errorf("%d messages stand on the surface", len(nodes))
 				}
 				return
 			}
@@ -354,9 +376,12 @@ func TestWhereTheWholeIs_D45(t *testing.T) {
 		in(t, m, subagenttest.Options{Tools: tc.tools}, compact.Config{}, func(t *testing.T, w *world) {
 			a := w.Parent(t)
 			w.prompt(a, "look")
-			w.talk(a, 3, 8000)
+			w.talk(a, 14, 2000)
 			m.told = 16_000
 			w.prompt(a, "go on")
+			if len(w.sums) != 1 || w.sums[0].Summed > 0 || w.sums[0].After > w.sums[0].Before-8_000 {
+				t.Errorf("%s: %+v, %v", tc.name, w.sums, w.done)
+			}
 			var refs []string
 			for e := range a.Session().Events(0) {
 				p, ok := e.Payload().(*session.ToolResult)
@@ -365,8 +390,11 @@ func TestWhereTheWholeIs_D45(t *testing.T) {
 				}
 				body := message.JoinText(p.Message.Content[0].Content)
 				_, at, found := strings.Cut(body, "the whole result at the path ")
+				if found == (tc.name == "nowhere") {
+					t.Errorf("%s: %s", tc.name, body[4000:4300])
+				}
 				if !found {
-					if tc.name != "nowhere" || !strings.Contains(body, "call the tool again") {
+					if !strings.Contains(body, "call the tool again") {
 						t.Errorf("%s: %s", tc.name, body[4000:4300])
 					}
 					refs = append(refs, "")
@@ -446,9 +474,9 @@ func TestRegistrations(t *testing.T) {
 			}
 			return n
 		}
-		compactNow := func(want int) {
+		compactNow := func(turns, bytes, want int) {
 			t.Helper()
-			w.talk(a, 3, 8000)
+			w.talk(a, turns, bytes)
 			if _, err := w.c.Compact(t.Context(), a); err != nil {
 				t.Fatal(err)
 			}
@@ -456,23 +484,12 @@ func TestRegistrations(t *testing.T) {
 				t.Errorf("said %d times, want %d", got, want)
 			}
 		}
-		compactNow(1)
-		w.prompt(a, fill("more", 16_000))
-		if _, err := w.c.Compact(t.Context(), a); err != nil {
-			t.Fatal(err)
-		}
-		before := count()
+		compactNow(6, 6000, 1) // two turns of 1,500 tokens stay
 		said = "two jobs"
-		w.prompt(a, "little")
-		w.prompt(a, fill("more", 16_000))
-		if _, err := w.c.Compact(t.Context(), a); err != nil {
-			t.Fatal(err)
-		}
-		if count() != before+1 {
-			t.Errorf("other words were said %d times", count()-before)
-		}
+		compactNow(1, 4000, 2) // the first notice stays
+		compactNow(1, 4000, 2) // the second does
 		unregister()
-		compactNow(before + 1)
+		compactNow(3, 6000, 2)
 		w.c.Close()
 		sums := len(w.sums)
 		w.talk(a, 20, 4000)
@@ -527,5 +544,105 @@ func TestStepDueAllocatesNothing(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() { _ = w.c.StepDue(t.Context(), a, 1, nil) }); n > 0 {
 			t.Errorf("%v allocations", n)
 		}
+	})
+}
+
+// What is summed up in parts is so without a summary of a summary alone, also where the
+// next message has no room beside it.
+func TestPartsOfACompaction(t *testing.T) {
+	m := &model{window: 1 << 40, told: 12_000, answer: ok}
+	m.summary = func(_ int, req *llm.Request) ([]message.Block, error) {
+		return say(strings.Repeat("s", 4*int(req.MaxTokens))), nil
+	}
+	in(t, m, subagenttest.Options{}, compact.Config{Manual: true}, func(t *testing.T, w *world) {
+		a := w.Parent(t)
+		w.talk(a, 6, 4000)
+		if _, err := w.c.Compact(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		w.prompt(a, fill("huge", 30_000))
+		w.talk(a, 3, 4000)
+		from := len(m.requests)
+		res, err := w.c.Compact(t.Context(), a)
+		if err != nil || res.Summed < 4 || res.After > 7_000 {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		for i, r := range m.requests[from:] {
+			if len(r.Messages) < 3 {
+				t.Errorf("part %d sums up a summary alone", i)
+			}
+		}
+		w.verify(a)
+	})
+}
+
+// How much stays is a part of the window as the vendor counts.
+func TestWhatStaysIsCountedByTheVendor_D38(t *testing.T) {
+	m := &model{window: 1 << 40, told: 40_000, perByte: 1, answer: ok}
+	in(t, m, subagenttest.Options{}, compact.Config{}, func(t *testing.T, w *world) {
+		a := w.Parent(t)
+		for len(w.sums) == 0 && len(m.requests) < 100 {
+			w.prompt(a, fill("said", 1500))
+		}
+		last := m.requests[len(m.requests)-1]
+		if len(w.sums) != 1 || last.size > 10_000 || last.size < 5_000 {
+			t.Errorf("after %d compactions a request has %d tokens", len(w.sums), last.size)
+		}
+	})
+}
+
+// A result that the model has not read yet is shortened where it takes half the window.
+// What was asked in a turn that is over is left to the summary.
+func TestLongUnreadResult_D38(t *testing.T) {
+	m := &model{window: 22_000, told: 22_000}
+	m.answer = func(*llm.Request) ([]message.Block, error) {
+		switch n := len(m.requests) - m.summaries(); {
+		case n == 1:
+			return []message.Block{calls("c1", "huge", 60_000)}, nil
+		case n < 6:
+			return []message.Block{calls(fmt.Sprintf("c%d", n), "thing", 6000)}, nil
+		}
+		return say("ok"), nil
+	}
+	in(t, m, subagenttest.Options{Tools: []tool.Definition{look()}}, compact.Config{}, func(t *testing.T, w *world) {
+		a := w.Parent(t)
+		w.prompt(a, "look at it")
+		if e := end(a); e.Kind != session.EndCompleted || m.refused > 0 {
+			t.Fatalf("ended %s: %+v", e.Kind, e.Failure)
+		}
+		if len(w.sums) != 1 || w.sums[0].Pruned != 1 || w.sums[0].Summed != 0 {
+			t.Errorf("%+v, %v", w.sums, w.done)
+		}
+		if _, err := w.c.Compact(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		nodes, _ := a.Session().Surface()
+		if body := message.JoinText(nodes[0].Message.Content); strings.Contains(body, "look at it") {
+			t.Errorf("kept of a turn that is over: %s", body)
+		}
+		w.verify(a)
+	})
+}
+
+// core D40: after a request that was too long, shortened results alone are not trusted to
+// be enough: the step is made once more, and not twice.
+func TestTooLongWithLongResults_D40(t *testing.T) {
+	m := &model{window: 1 << 40, mute: true}
+	m.answer = func(*llm.Request) ([]message.Block, error) {
+		if len(m.requests) == 1 {
+			return []message.Block{calls("c", "thing", 36_000)}, nil
+		}
+		return say("ok"), nil
+	}
+	in(t, m, subagenttest.Options{Tools: []tool.Definition{look()}}, compact.Config{}, func(t *testing.T, w *world) {
+		a := w.Parent(t)
+		w.prompt(a, "look")
+		w.talk(a, 10, 4000)
+		m.window = 9_000
+		w.prompt(a, "go on")
+		if e := end(a); e.Kind != session.EndCompleted || len(w.sums) != 1 || w.sums[0].Pruned != 1 || w.sums[0].Summed == 0 {
+			t.Errorf("ended %s: %+v, %+v", e.Kind, e.Failure, w.sums)
+		}
+		w.verify(a)
 	})
 }
