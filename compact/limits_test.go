@@ -69,7 +69,7 @@ func TestSmallWindow_D38(t *testing.T) {
 					t.Errorf("told of %d compactions in %d steps", n, tc.steps)
 				}
 				for i, r := range w.sums {
-					if w.done[i] == nil && r.After >= r.Before {
+					if w.done[i] == nil && (r.After >= r.Before || r.After >= 7_200 && tc.system < 30_000) {
 						t.Errorf("compaction %d: %+v", i, r)
 					}
 				}
@@ -110,8 +110,11 @@ func TestLongTask_D42(t *testing.T) {
 		}
 		return say("42"), nil
 	}
-	m.summary = func(int, *llm.Request) ([]message.Block, error) { return say(strings.Repeat("s", 8_000)), nil }
-	in(t, m, subagenttest.Options{Tools: []tool.Definition{look()}}, compact.Config{}, func(t *testing.T, w *world) {
+	m.summary = func(_ int, req *llm.Request) ([]message.Block, error) {
+		return say(strings.Repeat("s", 4*int(req.MaxTokens))), nil
+	}
+	o := subagenttest.Options{Tools: []tool.Definition{look()}, Persona: strings.Repeat("p", 32_000)}
+	in(t, m, o, compact.Config{}, func(t *testing.T, w *world) {
 		if _, err := w.Service.Register(spawn.New("")); err != nil {
 			t.Fatal(err)
 		}
@@ -126,8 +129,13 @@ func TestLongTask_D42(t *testing.T) {
 		}
 		child, _ := run.Local()
 		w.verify(child)
-		if n := m.summaries(); n < 2 || n > 20 || m.refused > 0 {
+		if n := m.summaries(); n < 2 || n > 40 || m.refused > 0 {
 			t.Errorf("%d summaries, %d requests too long", n, m.refused)
+		}
+		for i, r := range w.sums { // the task and the summary share what the prompt leaves
+			if w.done[i] == nil && r.After > 25_000 {
+				t.Errorf("compaction %d: %+v", i, r)
+			}
 		}
 		for i, r := range m.requests {
 			body := text(&r.Request)

@@ -594,11 +594,11 @@ func TestWhatStaysIsCountedByTheVendor_D38(t *testing.T) {
 // A result that the model has not read yet is shortened where it takes half the window.
 // What was asked in a turn that is over is left to the summary.
 func TestLongUnreadResult_D38(t *testing.T) {
-	m := &model{window: 22_000, told: 22_000}
+	m := &model{window: 20_000, told: 20_000}
 	m.answer = func(*llm.Request) ([]message.Block, error) {
 		switch n := len(m.requests) - m.summaries(); {
 		case n == 1:
-			return []message.Block{calls("c1", "huge", 60_000)}, nil
+			return []message.Block{calls("c1", "huge", 64_000)}, nil
 		case n < 6:
 			return []message.Block{calls(fmt.Sprintf("c%d", n), "thing", 6000)}, nil
 		}
@@ -610,7 +610,7 @@ func TestLongUnreadResult_D38(t *testing.T) {
 		if e := end(a); e.Kind != session.EndCompleted || m.refused > 0 {
 			t.Fatalf("ended %s: %+v", e.Kind, e.Failure)
 		}
-		if len(w.sums) != 1 || w.sums[0].Pruned != 1 || w.sums[0].Summed != 0 {
+		if len(w.sums) != 1 || w.sums[0].Pruned != 1 || w.sums[0].Summed != 0 || m.requests[1].size > 3_000 {
 			t.Errorf("%+v, %v", w.sums, w.done)
 		}
 		if _, err := w.c.Compact(t.Context(), a); err != nil {
