@@ -94,12 +94,37 @@ func (r *Registry) textAt(ctx context.Context, s *session.Session, ref session.S
 			return text, err == nil, err
 		}
 	case *session.ToolResult:
-		// What a log inherited has the same numbers as where it comes from.
-		if s == nil || s.ID() == ref.Session || e.Seq < s.Header().SeedLength {
-			return message.JoinText(p.Message.Content[0].Content), true, nil
+		if s != nil && s.ID() != ref.Session {
+			if ok, err := r.inherited(ctx, s.Header(), e.Seq, ref.Session); !ok || err != nil {
+				return "", false, err
+			}
 		}
+		return message.JoinText(p.Message.Content[0].Content), true, nil
 	}
 	return "", false, nil
+}
+
+// maxAncestors bounds how far up an event is followed: a log that somebody wrote may
+// name itself among its ancestors.
+const maxAncestors = 64
+
+// inherited reports whether the event of that number, in the log with that header, came
+// from another one, where it has the same number.
+func (r *Registry) inherited(ctx context.Context, h session.Header, seq int64, from session.ID) (bool, error) {
+	for n := 0; n < maxAncestors && seq < h.SeedLength && h.ParentSession != ""; n++ {
+		if h.ParentSession == from {
+			return true, nil
+		}
+		_, above, _, err := r.lineage(ctx, h.ParentSession)
+		if err != nil {
+			if errors.Is(err, session.ErrNotFound) {
+				err = nil
+			}
+			return false, err
+		}
+		h = above
+	}
+	return false, nil
 }
 
 // delegated reports whether a session was delegated by top, directly or not. It

@@ -321,10 +321,27 @@ func TestReadSpill(t *testing.T) {
 					t.Errorf("%s reads %s: %d bytes, %v", reader, writer, len(got), err)
 				}
 			}
+			// The results behind them have the same numbers in many of these logs.
+			for writer, ref := range refs {
+				ref.Seq++
+				if !slices.Contains(may[reader], writer) {
+					refused(reader+" reads the result of "+writer, a, ref)
+					continue
+				}
+				got, err := w.reg.ReadSpill(w.ctx, a, ref)
+				if err != nil || !strings.HasPrefix(got, writer+"\n"+writer+"\n") {
+					t.Errorf("%s reads the result of %s: %.40q, %v", reader, writer, got, err)
+				}
+			}
 			refused(reader+" reads nothing", a, session.SpillRef{Session: "nosuch", Seq: 1})
 			refused(reader+" reads an event of its own that is no spill", a, session.SpillRef{Session: a.ID(), Seq: 0})
 			refused(reader+" reads past its end", a, session.SpillRef{Session: a.ID(), Seq: 1 << 40})
 			refused(reader+" reads what it inherited under its own name", agents["fork"], session.SpillRef{Session: "fork", Seq: refs["root"].Seq})
+		}
+		for _, as := range []session.ID{"root", "fork", "fork of fork"} {
+			if got, err := w.reg.ReadSpill(w.ctx, agents["fork of fork"], session.SpillRef{Session: as, Seq: refs["root"].Seq + 1}); err != nil || !strings.HasPrefix(got, "root\nroot\n") {
+				t.Errorf("what was inherited from root reads as that of %s as %.40q, %v", as, got, err)
+			}
 		}
 		for _, ref := range []session.SpillRef{{Session: "stored", Seq: 0}, {Session: "stored", Seq: 1 << 40}, {Session: "child", Seq: 1 << 40}} {
 			refused("root reads no spill", root, ref)

@@ -3,7 +3,9 @@ package compact
 import (
 	_ "embed"
 	"fmt"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -39,7 +41,11 @@ func checkpoint(id, summary string, kept []kept) message.Message {
 	var b strings.Builder
 	fmt.Fprintf(&b, "<%s>\nThe conversation up to here was long and has been replaced by this summary, which you wrote yourself.\n", Tag)
 	for _, k := range kept {
-		fmt.Fprintf(&b, "\n%s, word by word:\n<%s>\n%s\n</%s>\n", k.what, k.tag, k.text, k.tag)
+		how := "word by word"
+		if k.cut {
+			how = "as far as there is room for it"
+		}
+		fmt.Fprintf(&b, "\n%s, %s:\n<%s>\n%s\n</%s>\n", k.what, how, k.tag, k.text, k.tag)
 	}
 	fmt.Fprintf(&b, "\n%s\n</%s>", strings.TrimSpace(summary), Tag)
 	source := append(jsonx.AppendStringField(jsonx.AppendStringField(jsonx.AppendStringField([]byte{'{'},
@@ -50,13 +56,34 @@ func checkpoint(id, summary string, kept []kept) message.Message {
 	}
 }
 
-// kept is a message that outlives the compaction word by word.
-type kept struct{ what, tag, text string }
+// kept is a message that outlives the compaction word by word, but for its middle if it
+// is cut.
+type kept struct {
+	what, tag, text string
+	cut             bool
+}
+
+// keepText returns a message that outlives the compaction within most tokens.
+func keepText(what, tag string, m *message.Message, most int64) kept {
+	k := kept{what: what, tag: tag, text: message.JoinText(m.Content)}
+	if size := int64(len(k.text)); size/4 > most {
+		stay := int(int64(utf8.RuneCountInString(k.text)) * (4 * most) / size)
+		var short []message.Block
+		short, k.cut = shorten([]message.Block{message.Text(k.text)}, stay, stay-stay/3, stay/3, func(runes int) string {
+			return fmt.Sprintf("\n[... %d characters left out here; the summary tells what matters of them ...]\n", runes)
+		})
+		if k.cut {
+			k.text = message.JoinText(short)
+		}
+	}
+	return k
+}
 
 // keep returns what must be said again because it does not stand in the part of the
-// surface that stays: the task of a delegated agent, and what people and other agents
-// said in the turn that is open, the newest of it within most tokens.
-func keep(s *session.Session, stays []session.Node, most int64) []kept {
+// surface that stays: the task of a delegated agent, within taskMost tokens, and what
+// people and other agents said in the turn that is open, the newest of it within most
+// tokens.
+func keep(s *session.Session, stays []session.Node, taskMost, most int64) []kept {
 	onSurface := map[int64]bool{}
 	for i := range stays {
 		onSurface[stays[i].Seq] = true
@@ -70,7 +97,7 @@ func keep(s *session.Session, stays []session.Node, most int64) []kept {
 				continue
 			}
 			if task = e.Seq; !onSurface[task] {
-				list = append(list, kept{"The task that you were created for", "task", message.JoinText(m.Content)})
+				list = append(list, keepText("The task that you were created for", "task", m, taskMost))
 			}
 			break
 		}
@@ -78,7 +105,7 @@ func keep(s *session.Session, stays []session.Node, most int64) []kept {
 	if _, open, _ := s.LastTurn(); !open {
 		return list
 	}
-	var said []string
+	var said []kept
 	for seq := s.Head() - 1; seq >= 0; seq-- {
 		e, _ := s.Event(seq)
 		if e.Type == session.TypeTurnStart {
@@ -88,15 +115,14 @@ func keep(s *session.Session, stays []session.Node, most int64) []kept {
 		if m == nil || seq == task || onSurface[seq] {
 			continue
 		}
-		if most -= tokens(m); most < 0 {
+		if len(said) > 0 && tokens(m) > most {
 			break
 		}
-		said = append(said, message.JoinText(m.Content))
+		said = append(said, keepText("What you were told last", "request", m, most))
+		most -= tokens(m)
 	}
-	for i := len(said) - 1; i >= 0; i-- {
-		list = append(list, kept{"What you were told last", "request", said[i]})
-	}
-	return list
+	slices.Reverse(said)
+	return append(list, said...)
 }
 
 // spoken returns the message of an event by which a person or another agent spoke, or nil.

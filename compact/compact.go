@@ -27,7 +27,8 @@ const (
 	pruneOver = 8192
 	pruneHead = 4096
 	pruneTail = 1024
-	// MaxSummary bounds a summary, in tokens; it is a quarter of the window if that is less.
+	// MaxSummary bounds a summary, in tokens; it is a quarter of what the rest of every
+	// request leaves of the window, if that is less.
 	MaxSummary = 8192
 )
 
@@ -131,7 +132,7 @@ func (c *Compactor) Compact(ctx context.Context, a *agent.Agent) (r Result, err 
 			return err
 		}
 		if err := a.Session().Flush(ctx); err != nil {
-			return &Error{CodePersistence, err}
+			return w.fault(CodePersistence, err)
 		}
 		return nil
 	})
@@ -152,7 +153,8 @@ const small = 1000
 
 // stepDue compacts when the next request comes near the window (core D38). A failure
 // does not fail the step, which may still fit: it is logged, and another attempt is
-// made when the conversation has grown.
+// made when the conversation has grown. So it is where a compaction could not bring the
+// conversation below where the next would be due.
 func (c *Compactor) stepDue(ctx context.Context, a *agent.Agent, turn int64, incoming []session.Queued) error {
 	size := c.history(a)
 	for i := range incoming {
@@ -162,10 +164,11 @@ func (c *Compactor) stepDue(ctx context.Context, a *agent.Agent, turn int64, inc
 		return nil
 	}
 	w := c.work(ctx, a, turn, incoming)
-	if w.window == 0 || w.size() < w.limit {
+	g := w.gauge
+	if !w.full() {
+		g.retry = 0
 		return nil
 	}
-	g := c.gauge(a)
 	if w.size() < g.retry {
 		return nil
 	}
@@ -174,8 +177,8 @@ func (c *Compactor) stepDue(ctx context.Context, a *agent.Agent, turn int64, inc
 		return cause
 	}
 	g.retry = 0
-	if err != nil {
-		g.retry = w.size() + w.window/20
+	if err != nil || w.full() {
+		g.retry = w.size() + w.window/leastPart
 	}
 	return nil
 }
@@ -188,16 +191,16 @@ func (c *Compactor) tooLong(ctx context.Context, a *agent.Agent, f message.Failu
 	}
 	s := a.Session()
 	turn, open, step := s.LastTurn()
-	g := c.gauge(a)
+	w := c.work(ctx, a, turn, nil)
+	g := w.gauge
 	if !open || g.turn == turn && g.step == step {
 		return false
 	}
 	g.turn, g.step = turn, step
-	_, before := s.Surface()
-	w := c.work(ctx, a, turn, nil)
+	_, before := s.History()
 	w.overflow()
 	_ = w.run() // it was logged; what counts is whether anything changed
-	_, after := s.Surface()
+	_, after := s.History()
 	return after != before && ctx.Err() == nil
 }
 

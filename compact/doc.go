@@ -12,7 +12,8 @@
 //
 // Some things outlive any number of compactions word by word: the task that an agent
 // was created with, the messages of the turn that is under way, and what others have
-// registered to be said again (Compactor.Register).
+// registered to be said again (Compactor.Register). Of what is too long for the window to be
+// said again and again the head and the tail stay.
 //
 // A Compactor belongs to a composition and works on the goroutines of the agents'
 // turns; it starts none of its own. Floor 4.

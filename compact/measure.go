@@ -1,6 +1,8 @@
 package compact
 
 import (
+	"slices"
+
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
@@ -8,6 +10,9 @@ import (
 
 // perMessage is what a message takes beside its text, in tokens (core D41).
 const perMessage = 4
+
+// imageBytes is as how much text an image counts, whose size nobody knows here.
+const imageBytes = 6000
 
 // tokens estimates what a message takes in a request: its bytes over four, and a
 // little more (core D41). For ASCII that is the usual rule of characters over four; a
@@ -17,7 +22,11 @@ func tokens(m *message.Message) int64 { return blockBytes(m.Content)/4 + perMess
 func blockBytes(blocks []message.Block) (n int64) {
 	for i := range blocks {
 		b := &blocks[i]
-		n += int64(len(b.Text) + len(b.Name) + len(b.Arguments) + len(b.Raw))
+		// What this build does not know is never shown to a model.
+		n += int64(len(b.Text) + len(b.Name) + len(b.Arguments))
+		if b.Type == message.BlockImage {
+			n += imageBytes
+		}
 		if b.Content != nil {
 			n += blockBytes(b.Content)
 		}
@@ -53,6 +62,13 @@ type gauge struct {
 	gen    int64
 	seen   int
 	tokens int64
+
+	// read is the head of the log that the following is as of: what the vendor counted of
+	// the last answer and everything before it, and an estimate of what came since.
+	// known is false where it reported nothing, and after a replacement, which the last
+	// answer did not see.
+	read, counted, since int64
+	known                bool
 
 	// retry is the size below which no automatic compaction is tried again after one
 	// that failed; 0 for none.
@@ -93,33 +109,44 @@ func (c *Compactor) gauge(a *agent.Agent) *gauge {
 	return g
 }
 
+// replays reports whether an answer holds anything of what the model thought.
+func replays(m *message.Message) bool {
+	return m.Source.ReplayState != nil || slices.ContainsFunc(m.Content, func(b message.Block) bool { return b.Type == message.BlockReasoning })
+}
+
 // lookBack bounds how many events are read to find the last answer.
 const lookBack = 512
 
-// reported returns what the vendor counted of the last answer and everything before it,
-// and an estimate of what came since. ok is false where it reported nothing, and after a
-// replacement, which the last answer did not see.
-func reported(s *session.Session) (counted, since int64, ok bool) {
+// follow reads on to the head of the log.
+func (g *gauge) follow(s *session.Session) {
 	head := s.Head()
-	for seq := head - 1; seq >= 0 && seq > head-lookBack; seq-- {
-		e, _ := s.Event(seq)
-		if e.Op == session.OpNone {
+	if g.read < head-lookBack {
+		g.read, g.known = head-lookBack, false
+	}
+	for ; g.read < head; g.read++ {
+		e, _ := s.Event(g.read)
+		switch e.Op {
+		case session.OpNone:
 			continue
-		}
-		if e.Op == session.OpReplace {
-			return 0, 0, false
+		case session.OpReplace:
+			g.known = false
+			continue
+		case session.OpAppend:
 		}
 		switch p := e.Payload().(type) {
 		case *session.AssistantMessage:
 			if p.Usage != nil && !p.Interrupted {
-				return p.Usage.Total(), since, true
+				g.counted, g.since, g.known = p.Usage.Total(), 0, true
+				if !replays(&p.Message) { // what it thought is in no other request
+					g.counted -= p.Usage.ReasoningTokens
+				}
+				continue
 			}
-			since += tokens(&p.Message)
+			g.since += tokens(&p.Message)
 		case *session.UserMessage:
-			since += tokens(&p.Message)
+			g.since += tokens(&p.Message)
 		case *session.ToolResult:
-			since += tokens(&p.Message)
+			g.since += tokens(&p.Message)
 		}
 	}
-	return 0, 0, false
 }

@@ -9,31 +9,35 @@ import (
 )
 
 // cuts reports for every index of a surface, its end included, whether it may be
-// parted there: no result stands behind it whose call stands before it (core D39).
-// Calls without a result keep nothing together.
+// parted there: no result stands behind it whose call stands before it (core D39). A
+// result belongs to the last call of its id before it. Calls without a result keep
+// nothing together, nor do results without a call, as foreign logs have them.
 func cuts(nodes []session.Node) []bool {
-	legal := make([]bool, len(nodes)+1)
-	pending := map[string]int{} // results behind, whose calls were not met yet
-	for i := len(nodes); ; i-- {
-		legal[i] = len(pending) == 0
-		if i == 0 {
-			return legal
-		}
-		m := nodes[i-1].Message
+	change := make([]int, len(nodes)+1) // of the number of pairs that a cut would part
+	called := map[string]int{}          // index of the last call of each id
+	for i := range nodes {
+		m := nodes[i].Message
 		if m == nil {
 			continue
 		}
 		for j := range m.Content {
-			switch b := &m.Content[j]; {
-			case b.Type == message.BlockToolResult:
-				pending[b.ToolCallID]++
-			case b.Type == message.BlockToolCall && pending[b.ID] > 1:
-				pending[b.ID]--
-			case b.Type == message.BlockToolCall:
-				delete(pending, b.ID)
+			switch b := &m.Content[j]; b.Type {
+			case message.BlockToolCall:
+				called[b.ID] = i
+			case message.BlockToolResult:
+				if at, ok := called[b.ToolCallID]; ok {
+					change[at+1]++
+					change[i+1]--
+				}
 			}
 		}
 	}
+	legal, parted := make([]bool, len(nodes)+1), 0
+	for i := range change {
+		parted += change[i]
+		legal[i] = parted == 0
+	}
+	return legal
 }
 
 // last returns the index of the last node with a message of that role, or -1.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -26,18 +27,21 @@ type work struct {
 	turn int64 // 0 outside a turn
 	cfg  llm.CallConfig
 
+	gauge *gauge
+
 	window int64 // of the model, or what is taken for it; 0: there is no bound that anybody knows
 	limit  int64 // from where on there is something to do, where there is a window
 	fixed  int64
 	coming int64   // what enters with the step
 	scale  float64 // of estimates, at least 1
 	always bool    // whatever the size is
+	whole  int64   // the conversation before the first part was summed up, where there is no window
 
 	result Result
 }
 
 func (c *Compactor) work(ctx context.Context, a *agent.Agent, turn int64, incoming []session.Queued) *work {
-	w := &work{c: c, ctx: ctx, a: a, s: a.Session(), turn: turn, cfg: a.CallConfig(), scale: 1}
+	w := &work{c: c, ctx: ctx, a: a, s: a.Session(), turn: turn, cfg: a.CallConfig(), gauge: c.gauge(a), scale: 1}
 	w.fixed = fixed(w.s.RequestHeader())
 	for i := range incoming {
 		w.coming += tokens(&incoming[i].Message)
@@ -46,6 +50,7 @@ func (c *Compactor) work(ctx context.Context, a *agent.Agent, turn int64, incomi
 	// A route that nobody holds fails the step itself, in words.
 	if p, err := c.cfg.Models.Prepare(w.cfg); err == nil {
 		w.window, answer = p.ContextWindow, p.Config.MaxTokens
+		w.cfg.ReasoningEffort = p.Config.ReasoningEffort // the log tells of the adapter's own too
 	}
 	w.result.Window = w.window
 	// Earlier than at the share where the answer's own bound would not fit any more.
@@ -60,13 +65,15 @@ const maxScale = 4
 // measure fits the estimates to what the vendor counted. What it counted beyond a short
 // conversation is its own addition to every request.
 func (w *work) measure() {
-	if counted, since, ok := reported(w.s); ok {
-		switch estimate := w.fixed + w.c.history(w.a) - since; {
-		case counted <= estimate:
+	g := w.gauge
+	g.follow(w.s)
+	if g.known {
+		switch estimate := w.fixed + w.c.history(w.a) - g.since; {
+		case g.counted <= estimate:
 		case estimate < w.window/8:
-			w.fixed += counted - estimate
+			w.fixed += g.counted - estimate
 		default:
-			w.scale = min(float64(counted)/float64(estimate), maxScale)
+			w.scale = min(float64(g.counted)/float64(estimate), maxScale)
 		}
 	}
 	w.result.Before = w.size()
@@ -93,8 +100,19 @@ func (w *work) overflow() {
 }
 
 // maxRounds bounds the summaries of one compaction. More than one are made when the
-// conversation is too long to be summed up at once.
-const maxRounds = 6
+// conversation is too long to be summed up at once, as long as each of them makes it
+// shorter by leastGain hundredths of the window.
+const (
+	// leastPart is what part of the window a summary must have to take the place of, and may
+	// have itself, however little room there is. It is also how much a conversation grows
+	// before it is compacted again, where the last time did not help.
+	leastPart = 16
+	// leastBound is the shortest summary, in tokens, that is asked for in a window that turns
+	// out to be smaller than it is known for.
+	leastBound = 256
+	maxRounds  = 64
+	leastGain  = 2
+)
 
 // run compacts and tells of it.
 func (w *work) run() error {
@@ -115,14 +133,19 @@ func (w *work) shrink() error {
 		if err := w.prune(); err != nil {
 			return err
 		}
-		if w.result.Pruned > 0 && !w.full() {
+		// After a request that was too long nobody knows how much is enough.
+		if w.result.Pruned > 0 && !w.full() && !w.always {
 			return nil
 		}
 	}
 	most := int64(0) // what of the conversation one request for a summary may replay; 0: what the window allows
 	var err error
 	for again, n := true, 0; again && n < maxRounds; n++ {
+		before := w.size()
 		again, err = w.sum(&most)
+		if err == nil && before-w.size() < w.window*leastGain/100 {
+			break
+		}
 	}
 	if w.result.Summed > 0 && llm.CodeOf(err) == llm.CodeContextWindow {
 		return nil // what could be summed up was
@@ -133,11 +156,14 @@ func (w *work) shrink() error {
 // stays returns where the part of the surface begins that is kept: its newest part, and
 // in any case what the model has not answered yet.
 func (w *work) stays(nodes []session.Node, legal []bool) int {
-	keep := w.window
-	if keep == 0 {
-		keep = w.scaled(nodeTokens(nodes))
+	keep := w.window * keepShare / 100
+	if w.window == 0 {
+		w.whole = max(w.whole, w.scaled(nodeTokens(nodes)))
+		keep = w.whole * keepShare / 100
+	} else { // where the rest of every request leaves little room, less than that
+		keep = max(min(keep, (w.limit-w.scaled(w.fixed+w.coming))/4), 0)
 	}
-	return min(tail(nodes, legal, w.unscaled(keep*keepShare/100)), unread(nodes, legal))
+	return min(tail(nodes, legal, w.unscaled(keep)), unread(nodes, legal))
 }
 
 // prune shortens long results of tools: those before the part that stays, and where
@@ -178,7 +204,7 @@ func (w *work) pruneResult(n *session.Node) error {
 	_, err := w.s.AppendFunc(func(first int64) []session.Draft {
 		return []session.Draft{
 			{Payload: &session.CompactionPrune{Shadowed: session.Shadowed{Seqs: []int64{n.Seq}, Tokens: w.scaled(tokens(n.Message))}}},
-			{Payload: &short, Op: session.SurfaceOp{Kind: session.OpReplace, Start: n.Seq, End: n.Seq}, Sources: []int64{first, n.Seq}},
+			{Payload: &short, Op: session.SurfaceOp{Kind: session.OpReplace, Start: n.Seq, End: n.Seq}, Sources: []int64{n.Seq, first}},
 		}
 	})
 	if err != nil {
@@ -210,17 +236,19 @@ func (w *work) sum(most *int64) (again bool, err error) {
 	nodes, gen := w.s.Surface()
 	legal := cuts(nodes)
 	limit := w.stays(nodes, legal)
-	size := w.scaled(nodeTokens(nodes[:limit]))
-	if n := len(nodes[:limit]); n == 0 || n == 1 && isCheckpoint(nodes[0].Message) || !w.always && size < w.window/16 {
+	least := 0 // a summary of a summary alone is none
+	if limit > 0 && isCheckpoint(nodes[0].Message) {
+		least = 1
+	}
+	if limit <= least || !w.always && w.scaled(nodeTokens(nodes[least:limit])) < w.window/leastPart {
 		if w.result.Summed+w.result.Pruned > 0 {
 			return false, nil
 		}
-		return false, &Error{CodeNothing, errors.New("nothing in the conversation can be left out")}
+		return false, errNothing
 	}
 	prompt := ask()
-	bound, at := int64(MaxSummary), limit
+	bound, at := w.bound(nodes[limit:]), limit
 	if w.window > 0 {
-		bound = min(bound, w.window/4)
 		room := max(w.window*estimateShare/100-bound-w.scaled(w.fixed+tokens(&prompt)), w.window/8)
 		if *most > 0 {
 			room = min(room, *most)
@@ -229,15 +257,14 @@ func (w *work) sum(most *int64) (again bool, err error) {
 	} else if *most > 0 {
 		at = head(nodes, legal, limit, w.unscaled(*most))
 	}
-	least := 0 // a summary of a summary alone is none
-	if isCheckpoint(nodes[0].Message) {
-		least = 1
+	if *most > 0 { // what was refused may have been so for the room that the summary asked for
+		bound = min(bound, max(*most/2, leastBound))
 	}
 	if at <= least {
 		at = next(legal, least, limit) // more than there is room for: the model may take it all the same
 	}
 	if at == 0 {
-		return false, &Error{CodeNothing, errors.New("nothing in the conversation can be left out")}
+		return false, errNothing
 	}
 	err = w.bracket(nodes[:at], nodes[at:], gen, bound, prompt)
 	if llm.CodeOf(err) == llm.CodeContextWindow {
@@ -250,6 +277,32 @@ func (w *work) sum(most *int64) (again bool, err error) {
 	}
 	w.always = w.always && at < limit
 	return w.full() || at < limit && w.always, nil
+}
+
+var errNothing = &Error{CodeNothing, errors.New("nothing in the conversation can be left out")}
+
+// bound returns how many tokens a summary may have that stands before those nodes: so
+// many that the next request is not as long again as one that has to be compacted, if
+// that leaves a summary worth its name.
+func (w *work) bound(stays []session.Node) int64 {
+	if w.window == 0 {
+		return MaxSummary
+	}
+	most := min(MaxSummary, (w.window-w.scaled(w.fixed+w.coming))/4)
+	least := min(MaxSummary, w.window/leastPart)
+	said := int64(0)
+	for _, k := range w.keep(stays) {
+		said += int64(len(k.text))/4 + perMessage
+	}
+	room := w.limit - w.window/leastPart - w.scaled(w.fixed+w.coming+nodeTokens(stays)+said)
+	return max(min(most, room), least)
+}
+
+// keep returns what is to be said again in front of those nodes: a task within a quarter
+// of the window, and of the open turn what fits into an eighth.
+func (w *work) keep(stays []session.Node) []kept {
+	most := w.unscaled(max(w.window, w.size()) / 8)
+	return keep(w.s, stays, 2*most, most)
 }
 
 // next returns the first legal index behind at, up to limit; 0 if there is none.
@@ -268,7 +321,7 @@ func isCheckpoint(m *message.Message) bool {
 
 // bracket makes one summary: start and request, the call, and in one hold of the log
 // the summary, what replaces the nodes, what is said again, and the end (core D39).
-func (w *work) bracket(nodes, stays []session.Node, gen, bound int64, prompt message.Message) error {
+func (w *work) bracket(nodes, stays []session.Node, gen, bound int64, prompt message.Message) (err error) {
 	id := uuid.NewString()
 	cfg := w.cfg
 	cfg.MaxTokens, cfg.Stop = bound, nil
@@ -279,14 +332,17 @@ func (w *work) bracket(nodes, stays []session.Node, gen, bound int64, prompt mes
 	); err != nil {
 		return &Error{CodeCommit, err}
 	}
-	err := w.replace(id, cfg, nodes, stays, gen, prompt)
-	if err == nil {
-		return nil
-	}
-	end := &session.CompactionEnd{CompactionID: id, Turn: w.turn, Error: strings.ToValidUTF8(err.Error(), "\uFFFD")}
-	if _, eerr := w.s.Append(session.Draft{Payload: end}); eerr != nil {
-		return errors.Join(err, eerr)
-	}
+	err = errors.New("a panic") // it goes on, but a bracket that stays open would keep the turn open
+	defer func() {
+		if err == nil {
+			return
+		}
+		end := &session.CompactionEnd{CompactionID: id, Turn: w.turn, Error: strings.ToValidUTF8(err.Error(), "\uFFFD")}
+		if _, eerr := w.s.Append(session.Draft{Payload: end}); eerr != nil {
+			err = errors.Join(err, eerr)
+		}
+	}()
+	err = w.replace(id, cfg, nodes, stays, gen, prompt)
 	return err
 }
 
@@ -317,7 +373,10 @@ func (w *work) replace(id string, cfg llm.CallConfig, nodes, stays []session.Nod
 	}
 	// An endpoint that does not keep to the bound must not fill the window with a summary.
 	text = tool.Clip(strings.ToValidUTF8(text, "\uFFFD"), int(8*cfg.MaxTokens))
-	kept := keep(w.s, stays, w.unscaled(max(w.window, w.size())/8))
+	instead := checkpoint(id, text, w.keep(stays))
+	if tokens(&instead) >= nodeTokens(nodes) {
+		return &Error{CodeNothing, errors.New("the summary is no shorter than what it would replace")}
+	}
 	seqs := make([]int64, len(nodes))
 	for i := range nodes {
 		seqs[i] = nodes[i].Seq
@@ -330,9 +389,9 @@ func (w *work) replace(id string, cfg llm.CallConfig, nodes, stays []session.Nod
 				Provider: cfg.Provider, Model: cfg.Model, MaxTokens: cfg.MaxTokens, Usage: answer.Usage, RawOutput: clean(answer.Content), ModelCall: true,
 			}},
 			{
-				Payload: &session.UserMessage{Message: checkpoint(id, text, kept)},
+				Payload: &session.UserMessage{Message: instead},
 				Op:      session.SurfaceOp{Kind: session.OpReplace, Start: seqs[0], End: seqs[len(seqs)-1]},
-				Sources: append([]int64{at}, seqs...),
+				Sources: append(slices.Sorted(slices.Values(seqs)), at), // those in order are checked fastest
 			},
 		}
 		for _, m := range notices {

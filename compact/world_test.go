@@ -1,6 +1,7 @@
 package compact_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,7 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/compact"
@@ -30,6 +31,11 @@ type model struct {
 	told    int64 // what it says that it takes
 	perByte float64
 	mute    bool // it reports no usage
+	forget  bool // it keeps no request
+	effort  string
+	answers int64          // bound of an answer, 0 for 512
+	added   int64          // what the vendor counts beside the request
+	ends    llm.FinishKind // of a summary, "" for what it is
 
 	// answer answers a step, summary the nth request for a summary; an error is a failure
 	// of the call.
@@ -49,7 +55,7 @@ type request struct {
 }
 
 func (m *model) Model(string, string) llm.ModelInfo {
-	return llm.ModelInfo{ContextWindow: m.told, DefaultMaxTokens: 512}
+	return llm.ModelInfo{ContextWindow: m.told, DefaultMaxTokens: cmp.Or(m.answers, 512), DefaultEffort: m.effort}
 }
 
 func (m *model) count(req *llm.Request) int64 {
@@ -87,6 +93,9 @@ func (m *model) Stream(_ context.Context, req *llm.Request) iter.Seq2[llm.Chunk,
 			if blocks[i].Type == message.BlockToolCall {
 				kind = llm.FinishToolCalls
 			}
+			if req.Purpose == llm.PurposeCompaction && m.ends != "" {
+				kind = m.ends
+			}
 			if !yield(llm.Chunk{Kind: llm.ChunkBlockStart, Index: i, BlockType: blocks[i].Type}, nil) ||
 				!yield(llm.Chunk{Kind: llm.ChunkBlockEnd, Index: i, Block: &blocks[i]}, nil) {
 				return
@@ -111,7 +120,9 @@ func (m *model) play(req *llm.Request) ([]message.Block, *message.Usage, error) 
 	if s := m.session(req.SessionID); s != nil {
 		r.head = s.Head()
 	}
-	m.requests = append(m.requests, r)
+	if !m.forget {
+		m.requests = append(m.requests, r)
+	}
 	m.mu.Unlock()
 	if err := paired(req.Messages); err != nil {
 		return nil, nil, &llm.Error{Failure: message.Failure{Code: llm.CodeInvalidRequest, Message: err.Error()}}
@@ -132,7 +143,7 @@ func (m *model) play(req *llm.Request) ([]message.Block, *message.Usage, error) 
 	if err != nil || m.mute {
 		return blocks, nil, err
 	}
-	return blocks, &message.Usage{InputTokens: r.size, OutputTokens: int64(size(blocks)) / 4}, nil
+	return blocks, &message.Usage{InputTokens: r.size + m.added, OutputTokens: int64(size(blocks)) / 4}, nil
 }
 
 // paired refuses what vendors refuse.
@@ -282,7 +293,7 @@ func (w *world) verify(a *agent.Agent) {
 		if err != nil {
 			w.t.Fatalf("request %d cannot be rebuilt: %v", i, err)
 		}
-		if d := cmp.Diff(encode(rebuild(w.t, old, r.Purpose)), encode(&r.Request)); d != "" {
+		if d := gocmp.Diff(encode(rebuild(w.t, old, r.Purpose)), encode(&r.Request)); d != "" {
 			w.t.Fatalf("request %d differs from its log (-log +sent):\n%s", i, d)
 		}
 	}

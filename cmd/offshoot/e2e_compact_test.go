@@ -57,12 +57,17 @@ func TestCompaction_D38(t *testing.T) {
 			if e.stdout != "all of them were read\n" || sums.Load() < 3 {
 				t.Fatalf("%d summaries: %v", sums.Load(), e)
 			}
-			if n := strings.Count(e.stderr, "agent: the conversation was summed up: about "); n != int(sums.Load()) {
+			if n := strings.Count(e.stderr, "agent: summed up "); n != int(sums.Load()) {
 				t.Errorf("%d of %d summaries were told: %s", n, sums.Load(), e.stderr)
 			}
 			root, _ := w.tree()
 			id := string(root.Header.ID)
 			w.verify()
+			_, spent, _ := strings.Cut(e.stderr, "agent: idle after ")
+			_, spent, _ = strings.Cut(strings.TrimSuffix(spent, " tokens\n"), ", ")
+			if list := w.here("sessions", "list").stdout; !strings.Contains(e.stderr, "agent: summed up ") || spent == "" || !strings.Contains(list, " "+spent+" ") {
+				t.Errorf("the run told of %q tokens, the list is\n%s\n%s", spent, list, e.stderr)
+			}
 			show := w.here("sessions", "show", id)
 			for _, want := range []string{"summary number 1\n", "read all the files and count the doors", " summed up by " + route + ":fake-model", "line of file 9"} {
 				if !strings.Contains(show.stdout, want) {

@@ -282,19 +282,22 @@ func (f *follower) Apply(e *session.Event) {
 	}
 }
 
-// compacted is told of every compaction.
-func (p *progress) compacted(a *agent.Agent, r compact.Result, err error) {
+// compacted is a hook of the composition: it tells what became of a conversation. A
+// failure is a remark of its own; what it cost is in the log.
+func (p *progress) compacted(a *agent.Agent, r compact.Result, _ error) {
 	p.mu.Lock()
 	n := p.nodes[a.ID()]
 	p.mu.Unlock()
+	what := ""
 	switch {
 	case n == nil:
-	case err != nil:
-		p.line(n, "the conversation could not be made shorter: "+printable(clip(err.Error(), 200)))
 	case r.Summed > 0:
-		p.line(n, fmt.Sprintf("the conversation was summed up: about %s tokens, before %s", thousands(r.After), thousands(r.Before)))
-	default:
-		p.line(n, fmt.Sprintf("%s shortened: about %s tokens, before %s", plural(int64(r.Pruned), "long result"), thousands(r.After), thousands(r.Before)))
+		what = "summed up " + plural(int64(r.Summed), "message")
+	case r.Pruned > 0:
+		what = "shortened " + plural(int64(r.Pruned), "long result")
+	}
+	if what != "" {
+		p.line(n, fmt.Sprintf("%s: about %s tokens, before %s", what, thousands(r.After), thousands(r.Before)))
 	}
 }
 
