@@ -99,10 +99,12 @@ func (w *work) overflow() {
 	w.limit = w.window * triggerShare / 100
 }
 
-// maxRounds bounds the summaries of one compaction. More than one are made when the
-// conversation is too long to be summed up at once, as long as each of them makes it
-// shorter by leastGain hundredths of the window.
 const (
+	// maxRounds bounds the summaries of one compaction. More than one are made when the
+	// conversation is too long to be summed up at once, as long as each of them makes it
+	// shorter by leastGain hundredths of the window.
+	maxRounds = 64
+	leastGain = 2
 	// leastPart is what part of the window a summary must have to take the place of, and may
 	// have itself, however little room there is. It is also how much a conversation grows
 	// before it is compacted again, where the last time did not help.
@@ -110,8 +112,6 @@ const (
 	// leastBound is the shortest summary, in tokens, that is asked for in a window that turns
 	// out to be smaller than it is known for.
 	leastBound = 256
-	maxRounds  = 64
-	leastGain  = 2
 )
 
 // run compacts and tells of it.
