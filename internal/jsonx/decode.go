@@ -243,6 +243,42 @@ func intern(key []byte) string {
 		return "callId"
 	case "toolCallId":
 		return "toolCallId"
+	case "target":
+		return "target"
+	case "start":
+		return "start"
+	case "inserted":
+		return "inserted"
+	case "removedCount":
+		return "removedCount"
+	case "usage":
+		return "usage"
+	case "inputTokens":
+		return "inputTokens"
+	case "outputTokens":
+		return "outputTokens"
+	case "cacheReadTokens":
+		return "cacheReadTokens"
+	case "cacheWriteTokens":
+		return "cacheWriteTokens"
+	case "reasoningTokens":
+		return "reasoningTokens"
+	case "sourceEventSeqs":
+		return "sourceEventSeqs"
+	case "isError":
+		return "isError"
+	case "plugin":
+		return "plugin"
+	case "form":
+		return "form"
+	case "summary":
+		return "summary"
+	case "meta":
+		return "meta"
+	case "senderSessionId":
+		return "senderSessionId"
+	case "replayState":
+		return "replayState"
 	case "version":
 		return "version"
 	case "createdAt":
