@@ -10,12 +10,13 @@ import (
 // costs more than it wins.
 const aheadFrom = 1000
 
-// One lot of what is read ahead, and how many lots may wait: bounds of what a
-// reader holds beside the log.
+// One lot of what is read ahead, how many lots may wait, and with how many bytes that
+// were not taken nothing more is read: bounds of what a reader holds beside the log.
 const (
-	lotEvents = 256
-	lotBytes  = 64 << 10
-	lots      = 2
+	lotEvents  = 256
+	lotBytes   = 64 << 10
+	lots       = 2
+	aheadBytes = 1 << 20
 )
 
 // readAhead yields what events yields, in its order and up to its first error, while
@@ -24,10 +25,12 @@ const (
 func readAhead(events iter.Seq2[Event, error]) iter.Seq2[Event, error] {
 	type lot struct {
 		events []Event
+		size   int
 		err    error
 	}
 	return func(yield func(Event, error) bool) {
 		read := make(chan lot, lots)
+		taken := make(chan int, lots+2) // sizes of lots that were taken; the reader empties it with each lot that it sends
 		enough := make(chan struct{})
 		var reader sync.WaitGroup
 		defer reader.Wait()
@@ -35,13 +38,31 @@ func readAhead(events iter.Seq2[Event, error]) iter.Seq2[Event, error] {
 		reader.Go(func() {
 			defer close(read)
 			var l lot
+			ahead := 0
 			send := func() bool {
 				select {
 				case read <- l:
+					ahead += l.size
 					l = lot{}
-					return true
 				case <-enough:
 					return false
+				}
+				for ahead > aheadBytes {
+					select {
+					case n := <-taken:
+						ahead -= n
+					case <-enough:
+						return false
+					}
+				}
+				for {
+					select {
+					case n := <-taken:
+						ahead -= n
+						continue
+					default:
+						return true
+					}
 				}
 			}
 			defer func() {
@@ -50,17 +71,16 @@ func readAhead(events iter.Seq2[Event, error]) iter.Seq2[Event, error] {
 				}
 				send()
 			}()
-			size := 0
 			for e, err := range events {
 				if err != nil {
 					l.err = err
 					return
 				}
 				if l.events == nil {
-					l.events, size = make([]Event, 0, lotEvents), 0
+					l.events = make([]Event, 0, lotEvents)
 				}
 				l.events = append(l.events, e)
-				if size += len(e.data); len(l.events) == lotEvents || size >= lotBytes {
+				if l.size += len(e.data); len(l.events) == lotEvents || l.size >= lotBytes {
 					if !send() {
 						return
 					}
@@ -68,11 +88,13 @@ func readAhead(events iter.Seq2[Event, error]) iter.Seq2[Event, error] {
 			}
 		})
 		for l := range read {
-			for _, e := range l.events {
+			for i, e := range l.events {
+				l.events[i] = Event{}
 				if !yield(e, nil) {
 					return
 				}
 			}
+			taken <- l.size
 			if l.err != nil {
 				yield(Event{}, l.err)
 				return

@@ -103,3 +103,35 @@ func TestReadAheadEndsWithItsReader(t *testing.T) {
 		})
 	}
 }
+
+// Of events that are large, one is in the reader's hands and one in the taker's, however
+// many lots may wait.
+func TestReadAheadIsBoundedInBytes(t *testing.T) {
+	for _, tc := range []struct{ size, most int }{{4 << 20, 2}, {aheadBytes / 2, 4}, {1000, 5 * lotEvents}} {
+		synctest.Test(t, func(t *testing.T) {
+			read, taken := 0, 0
+			data := make([]byte, tc.size)
+			for e, err := range readAhead(func(yield func(Event, error) bool) {
+				for i := range int64(3000) {
+					read++
+					if !yield(RawEvent(Event{Seq: i}, data), nil) {
+						return
+					}
+				}
+			}) {
+				if err != nil || e.Seq != int64(taken) {
+					t.Fatalf("event %d is %d, %v", taken, e.Seq, err)
+				}
+				if taken++; taken < 20 {
+					synctest.Wait() // the reader goes as far as it may
+					if n := read - taken + 1; n > tc.most {
+						t.Fatalf("%d events of %d bytes are held at once, want at most %d", n, tc.size, tc.most)
+					}
+				}
+			}
+			if taken != 3000 {
+				t.Errorf("%d events were taken", taken)
+			}
+		})
+	}
+}
