@@ -371,23 +371,11 @@ func (t *turn) wait(p *llm.Prepared, retry int, delay time.Duration, f message.F
 		return err
 	}
 	a.reg.observe(Event{Kind: EventRetry, Agent: a, Retry: &f, seq: seq})
-	if err := t.pause(delay); err != nil {
+	if err := llm.Sleep(t.ctx(), delay); err != nil {
 		return err
 	}
 	_, err = a.session.Append(session.Draft{Payload: &session.RetryStarted{RetryID: id, Turn: t.number, Step: t.step, Attempt: int64(retry)}})
 	return err
-}
-
-// pause waits, or returns the cause of the turn's end.
-func (t *turn) pause(d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-t.ctx().Done():
-		return context.Cause(t.ctx())
-	}
 }
 
 // random is the jitter's source where the configuration names none.

@@ -332,7 +332,11 @@ func (h *Harness) openAgents(ctx context.Context) (err error) {
 	h.Compactor, err = compact.New(compact.Config{
 		Agents: h.Agents, Models: h.Models, Manual: !h.opts.Config.Config.Compaction.Auto, Done: h.opts.Compacted, Logger: h.opts.Logger,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	h.onClose(func() error { h.Compactor.Close(); return nil })
+	return nil
 }
 
 // Within returns what of an agent's filter is left under the deployment's own, which

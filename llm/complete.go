@@ -48,7 +48,7 @@ func (r *Registry) Complete(ctx context.Context, config CallConfig, req Request,
 		if !again {
 			return Answer{}, failure
 		}
-		if err := pause(ctx, delay); err != nil {
+		if err := Sleep(ctx, delay); err != nil {
 			return Answer{}, err
 		}
 	}
@@ -80,7 +80,8 @@ func collect(ctx context.Context, p *Prepared, req *Request) (Answer, *Error) {
 	return answer, nil
 }
 
-func pause(ctx context.Context, d time.Duration) error {
+// Sleep waits for d, or until ctx ends and returns the cause.
+func Sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -183,7 +183,7 @@ func TestPaceServesAll(t *testing.T) {
 						return
 					}
 					p.Refused(turn, after)
-					time.Sleep(after)
+					<-time.After(after)
 					turn, _ = enter(t, &p)
 				}
 			})

@@ -140,3 +140,47 @@ func TestKilledInACompaction_S38(t *testing.T) {
 		})
 	}
 }
+
+// compaction.auto switches it off: then the request that is too long fails, as the
+// endpoint words it, and nothing was summed up.
+func TestCompactionSwitchedOff(t *testing.T) {
+	t.Parallel()
+	w, _, sums := newLongWorld(t, "openai", 30)
+	w.write("offshoot.yaml", "compaction: {auto: false}\n")
+	e := w.run("run", "read all the files")
+	if e.code != 1 || !strings.Contains(e.stderr, "CONTEXT_WINDOW_EXCEEDED") || sums.Load() != 0 {
+		t.Errorf("%d summaries: %v", sums.Load(), e)
+	}
+}
+
+// core D38: a job that runs is known behind a summary, by the first request that follows.
+func TestCompactionNamesRunningJobs_D38(t *testing.T) {
+	t.Parallel()
+	w, s, sums := newLongWorld(t, "openai", 30)
+	const job = `- subagent-1 (count the doors): running`
+	var steps, told atomic.Int64
+	s.SetScript(func(r fakemodel.Request) fakemodel.Reply {
+		last := r.Messages[len(r.Messages)-1]
+		switch {
+		case last.Role == "user" && strings.Contains(last.Text, "an errand"):
+			return fakemodel.Reply{fakemodel.Gate("errand"), fakemodel.Text("seven doors")}
+		case last.Role == "user" && strings.Contains(last.Text, "The conversation has become long."):
+			return fakemodel.Reply{fakemodel.Text(fmt.Sprintf("summary number %d", sums.Add(1)))}
+		}
+		if sums.Load() > 0 && strings.Count(string(r.Body), job) == 1 {
+			told.Add(1)
+		}
+		switch n := steps.Add(1); {
+		case n == 1:
+			return fakemodel.Reply{fakemodel.ToolCall{Name: "subagent", Arguments: `{"description":"count the doors","prompt":"an errand","run_in_background":true}`}}
+		case sums.Load() < 2:
+			return fakemodel.Reply{fakemodel.ToolCall{Name: "read", Arguments: fmt.Sprintf(`{"path":"f%d.txt"}`, n%10)}}
+		}
+		s.Release("errand")
+		return fakemodel.Reply{fakemodel.Text("all of them were read")}
+	})
+	if e := w.ok("run", "read all the files"); e.stdout != "all of them were read\n" || told.Load() == 0 {
+		t.Errorf("%d requests behind %d summaries name the job: %v", told.Load(), sums.Load(), e)
+	}
+	w.verify()
+}

@@ -77,28 +77,29 @@ func (a *app) compact(ctx context.Context, cmd *cobra.Command, f config.Flags, n
 	if err != nil {
 		return err
 	}
-	res, err := compactStored(ctx, h, rec.Header.ID, choice)
+	res, why, err := compactStored(ctx, h, rec.Header.ID, choice)
 	if err = errors.Join(err, h.Close(ctx)); err != nil {
 		return err
 	}
-	return a.tellCompacted(rec.Header.ID, choice.Ref, res, asJSON)
+	return a.tellCompacted(rec.Header.ID, choice.Ref, res, why, asJSON)
 }
 
-// compactStored opens a session, a root or a delegated one, for nothing but that.
-func compactStored(ctx context.Context, h *harness.Harness, id session.ID, choice config.Choice) (compact.Result, error) {
+// compactStored opens a session, a root or a delegated one, for nothing but that. why
+// says why nothing was summed up, which is no error.
+func compactStored(ctx context.Context, h *harness.Harness, id session.ID, choice config.Choice) (res compact.Result, why string, err error) {
 	handle, err := h.Agents.Resume(ctx, agent.Resume{ID: id, Options: agent.Options{Provider: choice.Ref.Route, Model: choice.Ref.Model}})
 	if err != nil {
-		return compact.Result{}, err
+		return res, "", err
 	}
-	res, err := h.Compactor.Compact(ctx, handle.Agent())
+	res, err = h.Compactor.Compact(ctx, handle.Agent())
 	var cerr *compact.Error
 	if errors.As(err, &cerr) && cerr.Code == compact.CodeNothing {
-		err = nil
+		why, err = cerr.Err.Error(), nil
 	}
-	return res, errors.Join(err, handle.Release(ctx))
+	return res, why, errors.Join(err, handle.Release(ctx))
 }
 
-func (a *app) tellCompacted(id session.ID, model config.ModelRef, r compact.Result, asJSON bool) error {
+func (a *app) tellCompacted(id session.ID, model config.ModelRef, r compact.Result, why string, asJSON bool) error {
 	if asJSON {
 		buf := jsonx.AppendStringField([]byte{'{'}, "sessionId", string(id))
 		buf = jsonx.AppendIntField(buf, "messages", int64(r.Summed))
@@ -115,7 +116,7 @@ func (a *app) tellCompacted(id session.ID, model config.ModelRef, r compact.Resu
 		window = fmt.Sprintf(", of %s", thousands(r.Window))
 	}
 	if r.Summed == 0 {
-		_, err := fmt.Fprintf(a.stdout, "session %s: nothing can be left out; the next request takes about %s tokens%s\n", id, thousands(r.Before), window)
+		_, err := fmt.Fprintf(a.stdout, "session %s: %s; the next request takes about %s tokens%s\n", id, why, thousands(r.Before), window)
 		return err
 	}
 	_, err := fmt.Fprintf(a.stdout, "session %s: %s summed up by %s; the next request takes about %s tokens, before %s%s\n",

@@ -99,16 +99,7 @@ type Options struct {
 const DefaultRecord = 1000
 
 // Sleep waits for d, or until ctx ends and returns context.Cause(ctx).
-func Sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
+func Sleep(ctx context.Context, d time.Duration) error { return llm.Sleep(ctx, d) }
 
 // Adapter is an llm.Adapter that plays a Script. It starts no goroutines and is
 // safe for concurrent use. It must not be copied.

@@ -11,21 +11,26 @@ import (
 	"github.com/offshoot-dev/offshoot/store/sqlite"
 )
 
+// clocked opens a file twice, as two processes would, on a host whose wall clock is off
+// by shift and that has been up for up, an hour at first.
+func clocked(t *testing.T, shift, up *atomic.Int64) (a, b *sqlite.Store) {
+	t.Helper()
+	path := newPath(t)
+	up.Store(int64(time.Hour))
+	o := sqlite.Options{
+		Synchronous: sqlite.Normal, Heartbeat: time.Hour,
+		Now: func() time.Time { return time.Now().Add(time.Duration(shift.Load())) },
+	}.WithUptime(func() time.Duration { return time.Duration(up.Load()) })
+	return mustOpen(t, path, o), mustOpen(t, path, o)
+}
+
 // The wall clock of the machine is set by hours, forward and back, while a process
 // holds a session: nobody can take it, and it goes on. Only when the machine itself
 // has been up for the take-over age without a heartbeat may another have it, and
 // then the owner is fenced out, wherever the wall clock stands (design § 4, Ownership).
 func TestClockStepTakesNothing(t *testing.T) {
-	path := newPath(t)
 	var shift, up atomic.Int64
-	up.Store(int64(time.Hour))
-	options := func() sqlite.Options {
-		return sqlite.Options{
-			Synchronous: sqlite.Normal, Heartbeat: time.Hour,
-			Now: func() time.Time { return time.Now().Add(time.Duration(shift.Load())) },
-		}.WithUptime(func() time.Duration { return time.Duration(up.Load()) })
-	}
-	a, b := mustOpen(t, path, options()), mustOpen(t, path, options())
+	a, b := clocked(t, &shift, &up)
 	w := create(t, a, "s", 1)
 	head := int64(1)
 	for _, step := range []time.Duration{3 * time.Hour, -9 * time.Hour, 365 * 24 * time.Hour, 0, -16 * time.Second, 16 * time.Second} {
@@ -72,16 +77,8 @@ func TestClockStepTakesNothing(t *testing.T) {
 // for long does not look old; and it decides only where it can: a host that was started
 // again since, or that does not tell, leaves it to the clock (design § 4, Ownership).
 func TestUptimeOfAnOwner(t *testing.T) {
-	path := newPath(t)
 	var shift, up atomic.Int64
-	up.Store(int64(time.Hour))
-	options := func() sqlite.Options {
-		return sqlite.Options{
-			Synchronous: sqlite.Normal, Heartbeat: time.Hour,
-			Now: func() time.Time { return time.Now().Add(time.Duration(shift.Load())) },
-		}.WithUptime(func() time.Duration { return time.Duration(up.Load()) })
-	}
-	a, b := mustOpen(t, path, options()), mustOpen(t, path, options())
+	a, b := clocked(t, &shift, &up)
 	w := create(t, a, "s", 1)
 	for head := range int64(3) {
 		up.Add(int64(10 * time.Second))
