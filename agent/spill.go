@@ -37,8 +37,9 @@ func (e *SpillError) Error() string {
 // Unwrap returns Err.
 func (e *SpillError) Unwrap() error { return e.Err }
 
-// ReadSpill returns the text of a spill, or of a tool's result, which a compaction may
-// have shortened on the surface since, for an agent that may read it. The caller must
+// ReadSpill returns the text of a spill, or of a tool's result or a message of the
+// user's side, which a compaction may have shortened on the surface since, for an agent
+// that may read it. The caller must
 // be the exact live agent (design § 4, Authority), and the spill must stand in its own
 // log, what it inherited included, or in the log of a session that was delegated by
 // it or, over any number of steps, by one that was: what a child was told and did is
@@ -80,7 +81,9 @@ func (r *Registry) textAt(ctx context.Context, s *session.Session, ref session.S
 			break
 		}
 	}
-	if e.Type != session.TypeToolSpill && e.Type != session.TypeToolResult {
+	switch e.Type {
+	case session.TypeToolSpill, session.TypeToolResult, session.TypeUserMessage:
+	default:
 		return "", false, nil
 	}
 	payload, err := r.cfg.Sessions.PayloadOf(e)
@@ -93,15 +96,19 @@ func (r *Registry) textAt(ctx context.Context, s *session.Session, ref session.S
 			text, err = p.Text()
 			return text, err == nil, err
 		}
+		return "", false, nil
 	case *session.ToolResult:
-		if s != nil && s.ID() != ref.Session {
-			if ok, err := r.inherited(ctx, s.Header(), e.Seq, ref.Session); !ok || err != nil {
-				return "", false, err
-			}
-		}
-		return message.JoinText(p.Message.Content[0].Content), true, nil
+		text = message.JoinText(p.Message.Content[0].Content)
+	case *session.UserMessage:
+		text = message.JoinText(p.Message.Content)
 	}
-	return "", false, nil
+	// These do not say whose they are, as a spill does.
+	if s != nil && s.ID() != ref.Session {
+		if ok, err := r.inherited(ctx, s.Header(), e.Seq, ref.Session); !ok || err != nil {
+			return "", false, err
+		}
+	}
+	return text, true, nil
 }
 
 // maxAncestors bounds how far up an event is followed: a log that somebody wrote may

@@ -242,11 +242,17 @@ func TestReadSpill(t *testing.T) {
 		w.register("big", false, func(_ context.Context, c *tool.Call) (any, error) {
 			return strings.Repeat(c.Caller.SessionID()+"\n", 400), nil
 		})
+		prompts := map[string]session.SpillRef{}
 		spill := func(a *agent.Agent) session.SpillRef {
 			t.Helper()
 			w.model.script(uses("big"))
 			w.ask(a, "m-"+a.SessionID())
 			w.ok(a.Session().Flush(w.ctx)) // a fork needs it
+			for e := range a.Session().Events(0) {
+				if p, ok := e.Payload().(*session.UserMessage); ok && string(p.Message.ID) == "m-"+a.SessionID() {
+					prompts[a.SessionID()] = session.SpillRef{Session: a.ID(), Seq: e.Seq}
+				}
+			}
 			refs, _ := w.spills(a.Session())
 			return refs[len(refs)-1]
 		}
@@ -331,6 +337,16 @@ func TestReadSpill(t *testing.T) {
 				got, err := w.reg.ReadSpill(w.ctx, a, ref)
 				if err != nil || !strings.HasPrefix(got, writer+"\n"+writer+"\n") {
 					t.Errorf("%s reads the result of %s: %.40q, %v", reader, writer, got, err)
+				}
+			}
+			// What was said to them, too.
+			for writer, ref := range prompts {
+				if !slices.Contains(may[reader], writer) {
+					refused(reader+" reads what was said to "+writer, a, ref)
+					continue
+				}
+				if got, err := w.reg.ReadSpill(w.ctx, a, ref); err != nil || got != "text of m-"+writer {
+					t.Errorf("%s reads what was said to %s: %.40q, %v", reader, writer, got, err)
 				}
 			}
 			refused(reader+" reads nothing", a, session.SpillRef{Session: "nosuch", Seq: 1})

@@ -63,14 +63,15 @@ type kept struct {
 	cut             bool
 }
 
-// keepText returns a message that outlives the compaction within most tokens.
-func keepText(what, tag string, m *message.Message, most int64) kept {
+// keepText returns a message that outlives the compaction within most tokens; where
+// says where the rest is.
+func keepText(what, tag string, m *message.Message, most int64, where string) kept {
 	k := kept{what: what, tag: tag, text: message.JoinText(m.Content)}
 	if size := int64(len(k.text)); size/4 > most {
 		stay := int(int64(utf8.RuneCountInString(k.text)) * (4 * most) / size)
 		var short []message.Block
 		short, k.cut = shorten([]message.Block{message.Text(k.text)}, stay, stay-stay/3, stay/3, func(runes int) string {
-			return fmt.Sprintf("\n[... %d characters left out here; the summary tells what matters of them ...]\n", runes)
+			return fmt.Sprintf("\n[... %d characters left out here; %s ...]\n", runes, where)
 		})
 		if k.cut {
 			k.text = message.JoinText(short)
@@ -82,8 +83,8 @@ func keepText(what, tag string, m *message.Message, most int64) kept {
 // keep returns what must be said again because it does not stand in the part of the
 // surface that stays: the task of a delegated agent, within taskMost tokens, and what
 // people and other agents said in the turn that is open, the newest of it within most
-// tokens.
-func keep(s *session.Session, stays []session.Node, taskMost, most int64) []kept {
+// tokens. where says where the whole of the message at a seq is.
+func keep(s *session.Session, stays []session.Node, taskMost, most int64, where func(seq int64) string) []kept {
 	onSurface := map[int64]bool{}
 	for i := range stays {
 		onSurface[stays[i].Seq] = true
@@ -97,7 +98,7 @@ func keep(s *session.Session, stays []session.Node, taskMost, most int64) []kept
 				continue
 			}
 			if task = e.Seq; !onSurface[task] {
-				list = append(list, keepText("The task that you were created for", "task", m, taskMost))
+				list = append(list, keepText("The task that you were created for", "task", m, taskMost, where(task)))
 			}
 			break
 		}
@@ -118,7 +119,7 @@ func keep(s *session.Session, stays []session.Node, taskMost, most int64) []kept
 		if len(said) > 0 && tokens(m) > most {
 			break
 		}
-		said = append(said, keepText("What you were told last", "request", m, most))
+		said = append(said, keepText("What you were told last", "request", m, most, where(seq)))
 		most -= tokens(m)
 	}
 	slices.Reverse(said)

@@ -100,7 +100,7 @@ func TestSummaryThatGainsNothing_D41(t *testing.T) {
 }
 
 // A task that takes half the window does not make an agent useless: what fits of it is
-// said again, and says that it is not all.
+// said again, says that it is not all, and where all of it can be read.
 func TestLongTask_D42(t *testing.T) {
 	task := "Count the things. " + strings.Repeat("Ä thing. ", 6_500) + "Exactly 42 of them."
 	m := &model{window: 32_768, told: 32_768}
@@ -113,7 +113,11 @@ func TestLongTask_D42(t *testing.T) {
 	m.summary = func(_ int, req *llm.Request) ([]message.Block, error) {
 		return say(strings.Repeat("s", 4*int(req.MaxTokens))), nil
 	}
-	o := subagenttest.Options{Tools: []tool.Definition{look()}, Persona: strings.Repeat("p", 32_000)}
+	reads := tool.Definition{
+		Name: tool.ReadName, Description: "Reads.", ReadOnly: true, Parameters: []byte(`{"type":"object"}`),
+		Execute: func(context.Context, *tool.Call) (any, error) { return "", errors.New("not called") },
+	}
+	o := subagenttest.Options{Tools: []tool.Definition{look(), reads}, Persona: strings.Repeat("p", 32_000)}
 	in(t, m, o, compact.Config{}, func(t *testing.T, w *world) {
 		if _, err := w.Service.Register(spawn.New("")); err != nil {
 			t.Fatal(err)
@@ -144,8 +148,17 @@ func TestLongTask_D42(t *testing.T) {
 			}
 		}
 		body := text(&m.requests[len(m.requests)-1].Request)
-		if !strings.Contains(body, "The task that you were created for, as far as there is room for it:\n<task>\nCount") || !strings.Contains(body, " characters left out here; the summary tells") {
+		if !strings.Contains(body, "The task that you were created for, as far as there is room for it:\n<task>\nCount") || !strings.Contains(body, " characters left out here; the tool read shows the whole text at the path ") {
 			t.Errorf("the last request does not say that the task is cut: %.300s", body)
+		}
+		_, at, _ := strings.Cut(body, "the whole text at the path ")
+		at, _, _ = strings.Cut(at, " ")
+		ref, err := session.ParseSpillRef(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := w.Agents.ReadSpill(t.Context(), child, ref); got != task || err != nil {
+			t.Errorf("the task reads as %d bytes: %v", len(got), err)
 		}
 		if n := len(body); n > 32_768*4 {
 			t.Errorf("the last request has %d bytes", n)

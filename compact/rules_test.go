@@ -389,7 +389,7 @@ func TestWhereTheWholeIs_D45(t *testing.T) {
 					continue
 				}
 				body := message.JoinText(p.Message.Content[0].Content)
-				_, at, found := strings.Cut(body, "the whole result at the path ")
+				_, at, found := strings.Cut(body, "the whole text at the path ")
 				if found == (tc.name == "nowhere") {
 					t.Errorf("%s: %s", tc.name, body[4000:4300])
 				}

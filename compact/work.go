@@ -217,17 +217,25 @@ func (w *work) pruneResult(n *session.Node) error {
 // omitted is the line that stands for what was taken out of a result. It names where
 // the whole text can be read, to agents that have the tool for it.
 func (w *work) omitted(runes int, e *session.Event, p *session.ToolResult) string {
-	where := "call the tool again if you need them"
-	if set := w.a.Tools().Toolset(); set.Lookup(tool.ReadName) != nil {
-		ref := session.SpillRef{Session: w.s.ID(), Seq: e.Seq}
-		if before, ok := w.s.Event(e.Seq - 1); ok && before.Type == session.TypeToolSpill {
-			if spill, ok := before.Payload().(*session.ToolSpill); ok && spill.CallID == p.Message.Source.CallID {
-				ref = session.SpillRef{Session: spill.Session, Seq: before.Seq}
-			}
+	ref := session.SpillRef{Session: w.s.ID(), Seq: e.Seq}
+	if before, ok := w.s.Event(e.Seq - 1); ok && before.Type == session.TypeToolSpill {
+		if spill, ok := before.Payload().(*session.ToolSpill); ok && spill.CallID == p.Message.Source.CallID {
+			ref = session.SpillRef{Session: spill.Session, Seq: before.Seq}
 		}
-		where = fmt.Sprintf("the tool %s shows the whole result at the path %s", tool.ReadName, ref)
+	}
+	where, ok := w.readable(ref)
+	if !ok {
+		where = "call the tool again if you need them"
 	}
 	return fmt.Sprintf("\n[... %d characters left out here to make room in the conversation; %s ...]\n", runes, where)
+}
+
+// readable says where a whole text can be read, to agents that have the tool for it.
+func (w *work) readable(ref session.SpillRef) (where string, ok bool) {
+	if w.a.Tools().Toolset().Lookup(tool.ReadName) == nil {
+		return "", false
+	}
+	return fmt.Sprintf("the tool %s shows the whole text at the path %s", tool.ReadName, ref), true
 }
 
 // sum makes one summary of what stands before the part that stays, or of as much of
@@ -302,7 +310,12 @@ func (w *work) bound(stays []session.Node) int64 {
 // of the window, and of the open turn what fits into an eighth.
 func (w *work) keep(stays []session.Node) []kept {
 	most := w.unscaled(max(w.window, w.size()) / 8)
-	return keep(w.s, stays, 2*most, most)
+	return keep(w.s, stays, 2*most, most, func(seq int64) string {
+		if at, ok := w.readable(session.SpillRef{Session: w.s.ID(), Seq: seq}); ok {
+			return at
+		}
+		return "the summary tells what matters of them"
+	})
 }
 
 // next returns the first legal index behind at, up to limit; 0 if there is none.

@@ -178,14 +178,13 @@ func TestVerboseSlowReader(t *testing.T) {
 	w, s := newModelWorld(t, fakemodel.OpenAI)
 	child := "[[fake:big 1000000 500]] [[fake:tool list {}]] [[fake:reply \nthe end]]"
 	p := w.prepare("run", delegation("loud", child)+delegation("louder", child)+"[[fake:reply done]]", "--verbose")
-	stderr := p.pipeStderr()
+	p.pipeStderr()
 	p.begin()
 	// The root's two requests, and two of each child: nothing was read by then.
 	if _, err := s.WaitRequest(bounded(t), 6); err != nil {
 		t.Fatal(err)
 	}
 	e := p.wait()
-	_ = stderr
 	if e.code != 0 || e.stdout != "done\n" {
 		t.Fatalf("%v", e)
 	}
