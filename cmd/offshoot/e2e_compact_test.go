@@ -5,6 +5,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -162,7 +163,7 @@ func TestCompactionNamesRunningJobs_D38(t *testing.T) {
 	s.SetScript(func(r fakemodel.Request) fakemodel.Reply {
 		last := r.Messages[len(r.Messages)-1]
 		switch {
-		case last.Role == "user" && strings.Contains(last.Text, "an errand"):
+		case slices.ContainsFunc(r.Messages, func(m fakemodel.Message) bool { return m.Role == "user" && strings.Contains(m.Text, "an errand") }):
 			return fakemodel.Reply{fakemodel.Gate("errand"), fakemodel.Text("seven doors")}
 		case last.Role == "user" && strings.Contains(last.Text, "The conversation has become long."):
 			return fakemodel.Reply{fakemodel.Text(fmt.Sprintf("summary number %d", sums.Add(1)))}
