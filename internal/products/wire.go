@@ -53,20 +53,26 @@ func (s *Server) call(ctx context.Context, method string, params, result any) er
 	if err != nil {
 		return fmt.Errorf("%s: %w\n%s", method, err, s.said())
 	}
+	var a answer
 	select {
-	case a := <-received:
-		switch {
-		case a.Error != nil:
-			return fmt.Errorf("%s: error %d: %s", method, a.Error.Code, a.Error.Message)
-		case result != nil:
-			return json.Unmarshal(a.Result, result)
-		}
-		return nil
+	case a = <-received:
 	case <-s.read:
-		return fmt.Errorf("%s: the SDK server ended: %w\n%s", method, s.readErr, s.said())
+		// What came before the end counts, whichever of the two is seen first.
+		select {
+		case a = <-received:
+		default:
+			return fmt.Errorf("%s: the SDK server ended: %w\n%s", method, s.readErr, s.said())
+		}
 	case <-ctx.Done():
 		return fmt.Errorf("%s: no answer: %w\n%s", method, context.Cause(ctx), s.said())
 	}
+	switch {
+	case a.Error != nil:
+		return fmt.Errorf("%s: error %d: %s", method, a.Error.Code, a.Error.Message)
+	case result != nil:
+		return json.Unmarshal(a.Result, result)
+	}
+	return nil
 }
 
 // wait calls ready under the lock, at once and with every notification, until it is true.
@@ -81,6 +87,12 @@ func (s *Server) wait(ctx context.Context, what string, ready func() bool) error
 		select {
 		case <-changed:
 		case <-s.read:
+			s.mu.Lock()
+			ok = ready()
+			s.mu.Unlock()
+			if ok {
+				return nil
+			}
 			return fmt.Errorf("wait for %s: the SDK server ended: %w\n%s", what, s.readErr, s.said())
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %s: %w\n%s", what, context.Cause(ctx), s.said())
