@@ -59,6 +59,7 @@ type Agent struct {
 	reg     *Registry
 	session *session.Session
 	owner   *Agent
+	above   []string // see Create.Above
 	tools   *tool.Scope
 	prompts *prompt.Scope
 	hooks   hookList
@@ -74,8 +75,10 @@ type Agent struct {
 	claimed   [2]int // messages at the head of the lists that a pre-step chain holds
 	children  map[*Agent]struct{}
 	work      []Work        // runs for it beyond its turns
+	stopped   bool          // they were told to stop
+	rests     []func()      // see OnRest
 	partial   string        // text streamed by an attempt that left no message
-	accepting []*acceptance // Accepts that have not returned
+	accepting []*Acceptance // those that are not finished
 	notes     []note        // what hooks and observers are still to be told, in order
 	telling   bool          // somebody is telling them
 	audible   bool          // the agent was announced: it may be told of
@@ -136,20 +139,24 @@ func (a *Agent) ID() session.ID { return a.session.ID() }
 // SessionID implements tool.Caller.
 func (a *Agent) SessionID() string { return string(a.session.ID()) }
 
-// Root implements tool.Caller: no other agent owns this one at run time.
-func (a *Agent) Root() bool { return a.owner == nil }
+// Root implements tool.Caller: no other agent is above this one at run time.
+func (a *Agent) Root() bool { return a.owner == nil && len(a.above) == 0 }
 
 // Owner returns the agent that owns this one at run time, or nil. Ownership is
 // independent of the durable lineage (core L46).
 func (a *Agent) Owner() *Agent { return a.owner }
 
-// Path returns the ids from the outermost owner to this agent.
+// Path returns the ids of those above the agent, the outermost first, and its own.
 func (a *Agent) Path() []string {
 	n := 0
+	top := a
 	for b := a; b != nil; b = b.owner {
 		n++
+		top = b
 	}
-	path := make([]string, n)
+	path := make([]string, len(top.above)+n)
+	copy(path, top.above)
+	n = len(path)
 	for b := a; b != nil; b = b.owner {
 		n--
 		path[n] = b.SessionID()
@@ -180,6 +187,9 @@ func (a *Agent) Options() Options { return a.options }
 // Registry returns the registry that the agent lives in.
 func (a *Agent) Registry() *Registry { return a.reg }
 
+// Resumed reports whether the agent goes on with a stored session.
+func (a *Agent) Resumed() bool { return a.resumed }
+
 // AddHooks registers hooks for this agent alone, behind those of the registry.
 func (a *Agent) AddHooks(h Hooks) (remove func()) { return a.hooks.add(h) }
 
@@ -203,6 +213,20 @@ func (a *Agent) Quiescent() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.phase == phaseIdle && len(a.accepting) == 0
+}
+
+// OnRest has fn called whenever the agent has become Quiescent: a turn, a maintenance
+// job, an Accept, or the building of the agent is over and nothing follows at once. By
+// the time of the call it may be at work again. fn is called like a hook: in the order
+// of what the agent tells, without locks, and it must not wait for the agent. OnRest
+// may be called during Setup only.
+func (a *Agent) OnRest(fn func()) { a.rests = append(a.rests, fn) }
+
+// restLocked notes that the agent is quiescent, if it is and anybody asks.
+func (a *Agent) restLocked() {
+	if len(a.rests) > 0 && a.phase == phaseIdle && len(a.accepting) == 0 {
+		a.notes = append(a.notes, note{kind: noteRest})
+	}
 }
 
 // StreamedText returns the text that the last model attempt streamed without
@@ -270,6 +294,7 @@ func (a *Agent) quietLocked(act *activity) {
 	if act.latch && !a.closing && a.pendingLocked() {
 		a.startLocked()
 	}
+	a.restLocked()
 	act.cancel(nil)
 	close(act.done)
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/offshoot-dev/offshoot/session"
 )
@@ -14,6 +15,10 @@ type Create struct {
 	// Owner is the live agent that the new one lives under: disposing it disposes
 	// this one first. nil makes a root.
 	Owner *Agent
+	// Above names those above an agent that nobody here owns, the outermost first: whoever
+	// holds the handle answers for its life, and it is no root for that (see Agent.Path
+	// and Agent.Root). It is not used with an Owner.
+	Above []string
 	// Setup registers what belongs to the agent alone, before anybody can see it
 	// (core L41). ctx ends with the caller's, with the disposal of the owner or of
 	// the agent itself, with the registry's Close, and when Create returns; its
@@ -29,6 +34,7 @@ type Resume struct {
 	ID      session.ID
 	Options Options
 	Owner   *Agent
+	Above   []string
 	Setup   func(ctx context.Context, a *Agent) error
 	Commit  func() error
 }
@@ -54,7 +60,7 @@ func (r *Registry) Create(ctx context.Context, c Create) (*Handle, error) {
 	// no row behind (core H10).
 	n := c.Session
 	n.Deferred = true
-	p := plan{owner: c.Owner, options: c.Options, setup: c.Setup, commit: c.Commit, establish: !c.Session.Deferred}
+	p := plan{owner: c.Owner, above: c.Above, options: c.Options, setup: c.Setup, commit: c.Commit, establish: !c.Session.Deferred}
 	h, err := r.publish(ctx, p, func(ctx context.Context) (*session.Session, error) {
 		return r.cfg.Sessions.Prepare(ctx, n)
 	})
@@ -68,7 +74,7 @@ func (r *Registry) Create(ctx context.Context, c Create) (*Handle, error) {
 // it, with the same id and header (core L45). What waits in its inbox is not
 // woken by that. Errors are those of session.Registry.PrepareStored and Create.
 func (r *Registry) Resume(ctx context.Context, c Resume) (*Handle, error) {
-	p := plan{owner: c.Owner, options: c.Options, setup: c.Setup, commit: c.Commit, resumed: true}
+	p := plan{owner: c.Owner, above: c.Above, options: c.Options, setup: c.Setup, commit: c.Commit, resumed: true}
 	h, err := r.publish(ctx, p, func(ctx context.Context) (*session.Session, error) {
 		return r.cfg.Sessions.PrepareStored(ctx, c.ID)
 	})
@@ -107,6 +113,7 @@ func (r *Registry) finished(c *construction) {
 // plan is what Create and Resume have in common.
 type plan struct {
 	owner   *Agent
+	above   []string
 	options Options
 	setup   func(context.Context, *Agent) error
 	commit  func() error
@@ -138,6 +145,9 @@ func (r *Registry) publish(ctx context.Context, p plan, prepare func(context.Con
 		return nil, err
 	}
 	a := &Agent{reg: r, session: s, owner: p.owner, options: p.options, resumed: p.resumed, phase: phaseBuilding}
+	if p.owner == nil {
+		a.above = slices.Clone(p.above)
+	}
 	a.act = &activity{ctx: withInitiator(ctx, a), cancel: cancel, done: make(chan struct{})}
 	a.tools = r.cfg.Tools.Root().Child()
 	a.prompts = r.cfg.Prompts.Root().Child()

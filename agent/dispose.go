@@ -41,6 +41,61 @@ func (a *Agent) Dispose(ctx context.Context, keepInbox bool) error {
 // any more and the activity is cancelled when it returns. Hooks may call it.
 func (a *Agent) CloseAdmission(keepInbox bool) { a.beginDispose(keepInbox) }
 
+// Seal closes the agent's admission as its disposal does, and cancels with a cause,
+// but leaves the agent in the registry: whoever is to dispose it can still read what it
+// came to. Nothing is accepted, adopted or woken any more; what is being accepted is
+// cancelled, and, unless keepInbox is set, so is what waits. It does not wait. Of several
+// causes the first one stands. The error is that of the log.
+func (a *Agent) Seal(cause session.Cause, keepInbox bool) error {
+	err := errors.Join(a.seal(cause, keepInbox), a.stopWork())
+	a.deliver()
+	return err
+}
+
+// Retire closes the admission of an agent that is Quiescent, and reports whether it was:
+// whatever is sent afterwards is refused, and nothing that was sent before is under way.
+// What waits without having woken it stays. It does no I/O and calls no hook.
+func (a *Agent) Retire() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.phase != phaseIdle || len(a.accepting) > 0 {
+		return false
+	}
+	a.closing = true
+	return true
+}
+
+// stopWork tells the work of a closing agent, once, to stop.
+func (a *Agent) stopWork() error {
+	a.mu.Lock()
+	work := a.work // complete: a closing agent takes no more
+	if a.stopped {
+		work = nil
+	}
+	a.stopped = true
+	a.mu.Unlock()
+	var errs []error
+	for _, w := range work {
+		errs = append(errs, contain("stop of an agent's work", func() error { w.Stop(); return nil }))
+	}
+	return errors.Join(errs...)
+}
+
+func (a *Agent) seal(cause session.Cause, keepInbox bool) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closing = true
+	err := a.shutLocked()
+	if !keepInbox {
+		err = errors.Join(err, a.clearLocked())
+	}
+	if act := a.act; act != nil && act.cause == nil && a.phase != phaseBuilding {
+		act.cause = &cause
+		act.cancel(cause)
+	}
+	return err
+}
+
 func (a *Agent) beginDispose(keepInbox bool) <-chan struct{} {
 	a.mu.Lock()
 	errs, first := a.shut(keepInbox)
@@ -53,8 +108,8 @@ func (a *Agent) beginDispose(keepInbox bool) <-chan struct{} {
 
 // Work is what runs for an agent beyond its turns, and ends with it.
 type Work struct {
-	// Stop is called when the agent's disposal begins, while its activity and its
-	// children are being cancelled. It must not block, and hooks may be its callers.
+	// Stop is called once, when the agent's disposal begins or it is sealed, while its
+	// activity and its children are being cancelled. It must not block, and hooks may be its callers.
 	Stop func()
 	// Join returns when nothing of the work runs any more. The disposal waits for it
 	// behind the agent's children, before the agent's scopes and its session go.
@@ -86,10 +141,8 @@ func (a *Agent) startDispose(errs []error, keepInbox bool) {
 	for _, c := range children {
 		c.beginDispose(keepInbox)
 	}
-	for _, w := range work {
-		if err := contain("stop of an agent's work", func() error { w.Stop(); return nil }); err != nil {
-			errs = append(errs, err)
-		}
+	if err := a.stopWork(); err != nil {
+		errs = append(errs, err)
 	}
 	a.deliver()
 	go a.finishDispose(errs, children, work)

@@ -47,6 +47,7 @@ func (a *Agent) afterTurn(act *activity, end turnResult) (next *activity) {
 	}
 	// Who waits for idleness goes on when the status was told.
 	a.notes = append(a.notes, note{kind: noteDone, done: act.done})
+	a.restLocked()
 	act.cancel(nil)
 	return next
 }

@@ -188,6 +188,7 @@ const (
 	noteStatus noteKind = iota
 	noteInbox
 	noteDone // an activity is over
+	noteRest // nothing of the agent runs
 	noteGone // the agent left the registry
 )
 
@@ -261,6 +262,10 @@ func (a *Agent) tellNote(n *note) {
 			}
 			return true
 		})
+	case noteRest:
+		for _, fn := range a.rests {
+			a.tell("rest", fn)
+		}
 	case noteGone:
 		a.each(func(h *Hooks) bool {
 			if h.Disposed != nil && !slices.Contains(a.unreached, h) {

@@ -43,7 +43,7 @@ func (a *Agent) Send(m message.Message, target session.Target, wake bool) error 
 }
 
 // insert appends the splice and, but for an Accept, wakes. The caller delivers.
-func (a *Agent) insert(m message.Message, target session.Target, wake bool, acc *acceptance) (seq int64, err error) {
+func (a *Agent) insert(m message.Message, target session.Target, wake bool, acc *Acceptance) (seq int64, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closing {
@@ -92,10 +92,12 @@ func (a *Agent) wakeLocked() {
 	}
 }
 
-// acceptance is an Accept between its splice and its return. The agent's lock
-// guards state.
-type acceptance struct {
+// Acceptance is a send that Begin began. The agent's lock guards its state.
+type Acceptance struct {
+	agent *Agent
 	id    message.ID
+	seq   int64 // of its splice
+	wake  bool
 	state acceptState
 }
 
@@ -137,23 +139,43 @@ func (a *Agent) Accept(ctx context.Context, m message.Message, target session.Ta
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	ctx = context.WithoutCancel(ctx)
-	acc := &acceptance{id: m.ID}
-	seq, err := a.insert(m, target, true, acc)
-	a.deliver()
+	acc, err := a.Begin(m, target, true)
 	if err != nil {
 		return err
 	}
+	return acc.Finish(ctx)
+}
+
+// Begin is the first half of Accept, or, without wake, of one that wakes nobody: the
+// message is appended, and the agent counts as busy until Finish has returned. It does
+// no I/O and calls no hook, so that it can be the last line of a check that holds a
+// lock. Finish must follow at once, without that lock, exactly once. Errors: those of
+// Send, and ErrBuilding.
+func (a *Agent) Begin(m message.Message, target session.Target, wake bool) (*Acceptance, error) {
+	acc := &Acceptance{agent: a, id: m.ID, wake: wake}
+	var err error
+	if acc.seq, err = a.insert(m, target, wake, acc); err != nil {
+		return nil, err
+	}
+	return acc, nil
+}
+
+// Finish is the second half of Accept: it waits for the sync, which is not on ctx, wakes
+// the agent if that was asked for, and returns what Accept returns.
+func (acc *Acceptance) Finish(ctx context.Context) error {
+	a := acc.agent
+	ctx = context.WithoutCancel(ctx)
+	a.deliver()
 	defer a.accepted(acc)
-	err = a.session.FlushTo(ctx, seq+1)
+	err := a.session.FlushTo(ctx, acc.seq+1)
 	err, stuck := a.decide(acc, err)
 	a.deliver()
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("accept message %s: %w", m.ID, err)
+	err = fmt.Errorf("accept message %s: %w", acc.id, err)
 	ferr := a.session.Flush(ctx)
-	stored := a.session.Durable() > seq
+	stored := a.session.Durable() > acc.seq
 	switch {
 	case stuck:
 		return fmt.Errorf("%w: %w: it could not be cancelled and may be stored", errors.Join(err, ferr), ErrUncertain)
@@ -170,7 +192,7 @@ func (a *Agent) Accept(ctx context.Context, m message.Message, target session.Ta
 // decide settles an acceptance whose sync has ended with err: it wakes the agent
 // and returns nil, or cancels the message and returns why it is not accepted. stuck
 // says that the cancellation could not be logged.
-func (a *Agent) decide(acc *acceptance, err error) (_ error, stuck bool) {
+func (a *Agent) decide(acc *Acceptance, err error) (_ error, stuck bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch acc.state {
@@ -187,7 +209,7 @@ func (a *Agent) decide(acc *acceptance, err error) (_ error, stuck bool) {
 	switch {
 	case err == nil:
 		acc.state = acceptStored
-		if ok && !held && !a.closing {
+		if acc.wake && ok && !held && !a.closing {
 			a.wakeLocked()
 		}
 		return nil, false
@@ -201,10 +223,12 @@ func (a *Agent) decide(acc *acceptance, err error) (_ error, stuck bool) {
 	return err, false
 }
 
-func (a *Agent) accepted(acc *acceptance) {
+func (a *Agent) accepted(acc *Acceptance) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.accepting = slices.DeleteFunc(a.accepting, func(b *acceptance) bool { return b == acc })
+	a.accepting = slices.DeleteFunc(a.accepting, func(b *Acceptance) bool { return b == acc })
+	a.restLocked()
+	a.mu.Unlock()
+	a.deliver()
 }
 
 // shutLocked cancels what is being accepted: admission closes before its sync is
@@ -378,7 +402,7 @@ func (a *Agent) pendingLocked() bool {
 }
 
 func (a *Agent) syncingLocked(id message.ID) bool {
-	return slices.ContainsFunc(a.accepting, func(acc *acceptance) bool { return acc.id == id && acc.state == acceptSyncing })
+	return slices.ContainsFunc(a.accepting, func(acc *Acceptance) bool { return acc.id == id && acc.state == acceptSyncing })
 }
 
 // unsafeLocked returns the head that has to be stored before everything that a

@@ -9,8 +9,9 @@
 // only in paths.
 //
 // Nothing here is a state machine: what an Activation is doing is derived, at one gate,
-// from what its agent is doing, from the messages that it has accepted and not taken,
-// and from the children that it owns (design § 4, Derive, do not shadow). Floor 4.
+// from whether its agent is quiescent, which it is not while a message that it accepted
+// is still to run, and from the children that it owns (design § 4, Derive, do not
+// shadow). Floor 4.
 package owners
 
 import (
@@ -43,7 +44,7 @@ type Residency uint8
 
 // The residencies.
 const (
-	// Running: its agent has work under way, or has accepted work that it will take.
+	// Running: its agent has work under way.
 	Running Residency = iota
 	// Waiting: it is quiescent and owns children that are not released.
 	Waiting
@@ -65,18 +66,17 @@ func (r Residency) String() string {
 
 // Graph holds the Activations of one manager. The zero value is empty and ready. It is
 // not safe for concurrent use.
-type Graph[K, M comparable] struct {
-	acts    map[K]*activation[K, M]
+type Graph[K comparable] struct {
+	acts    map[K]*activation[K]
 	entered uint64
 	shut    map[K]struct{} // below these nothing may begin
 	over    bool           // nothing may begin anywhere
 }
 
-type activation[K, M comparable] struct {
+type activation[K comparable] struct {
 	seq     uint64         // in which place it entered
 	path    []K            // whom it was made below, nearest first, as far as they were live then
 	owned   map[K]struct{} // released before it
-	waiting map[M]struct{} // accepted, and not taken by the agent
 	closing bool
 }
 
@@ -89,7 +89,7 @@ type activation[K, M comparable] struct {
 //
 // Errors: ErrPresent; ErrDraining below a path where nothing may begin; ErrClosing when
 // the parent is being disposed; ErrCircle.
-func (g *Graph[K, M]) Enter(key K, path []K) error {
+func (g *Graph[K]) Enter(key K, path []K) error {
 	if g.acts[key] != nil {
 		return ErrPresent
 	}
@@ -100,10 +100,10 @@ func (g *Graph[K, M]) Enter(key K, path []K) error {
 		return ErrCircle
 	}
 	if g.acts == nil {
-		g.acts = map[K]*activation[K, M]{}
+		g.acts = map[K]*activation[K]{}
 	}
 	g.entered++
-	g.acts[key] = &activation[K, M]{seq: g.entered, path: slices.Clone(path)}
+	g.acts[key] = &activation[K]{seq: g.entered, path: slices.Clone(path)}
 	g.own(path, key)
 	return nil
 }
@@ -115,7 +115,7 @@ func (g *Graph[K, M]) Enter(key K, path []K) error {
 //
 // Errors: ErrAbsent; ErrClosing when it or the parent is being disposed; ErrDraining;
 // ErrCircle.
-func (g *Graph[K, M]) Deliver(key K, path []K) error {
+func (g *Graph[K]) Deliver(key K, path []K) error {
 	a := g.acts[key]
 	switch {
 	case a == nil:
@@ -140,7 +140,7 @@ func (g *Graph[K, M]) Deliver(key K, path []K) error {
 	return nil
 }
 
-func (g *Graph[K, M]) own(path []K, key K) {
+func (g *Graph[K]) own(path []K, key K) {
 	if len(path) == 0 {
 		return
 	}
@@ -154,7 +154,7 @@ func (g *Graph[K, M]) own(path []K, key K) {
 	p.owned[key] = struct{}{}
 }
 
-func (g *Graph[K, M]) disown(parent, key K) {
+func (g *Graph[K]) disown(parent, key K) {
 	if p := g.acts[parent]; p != nil {
 		delete(p.owned, key)
 	}
@@ -163,7 +163,7 @@ func (g *Graph[K, M]) disown(parent, key K) {
 // above reports whether is holds for anybody on path, or on the paths of those of them
 // that have an Activation: these may know of more, since they can have been given work
 // by another root since.
-func (g *Graph[K, M]) above(path []K, is func(K) bool) bool {
+func (g *Graph[K]) above(path []K, is func(K) bool) bool {
 	var seen map[K]struct{}
 	for queue := path; len(queue) > 0; {
 		k := queue[0]
@@ -187,7 +187,7 @@ func (g *Graph[K, M]) above(path []K, is func(K) bool) bool {
 
 // Admits reports whether something may begin below path: nil, ErrDraining or, where the
 // direct parent is being disposed, ErrClosing.
-func (g *Graph[K, M]) Admits(path []K) error {
+func (g *Graph[K]) Admits(path []K) error {
 	if g.over || g.above(path, func(k K) bool { _, ok := g.shut[k]; return ok }) {
 		return ErrDraining
 	}
@@ -197,43 +197,14 @@ func (g *Graph[K, M]) Admits(path []K) error {
 	return nil
 }
 
-// Accepted notes a message that will wake the agent, before it is sent: from then on the
-// Activation is running (seam SET-02, SET-03). Done takes it back, when the agent took
-// the message, or it was discarded, or could not be sent (seam SET-04…07); a message that
-// is not noted is passed over. The error of Accepted is ErrAbsent or ErrClosing.
-func (g *Graph[K, M]) Accepted(key K, m M) error {
-	a := g.acts[key]
-	switch {
-	case a == nil:
-		return ErrAbsent
-	case a.closing:
-		return ErrClosing
-	case a.waiting == nil:
-		a.waiting = map[M]struct{}{}
-	}
-	a.waiting[m] = struct{}{}
-	return nil
-}
-
-// Done is described with Accepted. It reports whether the message was noted.
-func (g *Graph[K, M]) Done(key K, m M) bool {
-	a := g.acts[key]
-	if a == nil {
-		return false
-	}
-	_, ok := a.waiting[m]
-	delete(a.waiting, m)
-	return ok
-}
-
 // Residency derives what the Activation is doing; quiescent is whether its agent has
 // nothing under way. An Activation that there is not is settled.
-func (g *Graph[K, M]) Residency(key K, quiescent bool) Residency {
+func (g *Graph[K]) Residency(key K, quiescent bool) Residency {
 	a := g.acts[key]
 	switch {
 	case a == nil:
 		return Settled
-	case !quiescent || len(a.waiting) > 0:
+	case !quiescent:
 		return Running
 	case len(a.owned) > 0:
 		return Waiting
@@ -244,7 +215,7 @@ func (g *Graph[K, M]) Residency(key K, quiescent bool) Residency {
 // Close begins the disposal of an Activation: nothing is delivered to it and nothing
 // begins directly below it any more. It reports whether this call began it: of those
 // who converge, one does the work.
-func (g *Graph[K, M]) Close(key K) (first bool) {
+func (g *Graph[K]) Close(key K) (first bool) {
 	a := g.acts[key]
 	if a == nil || a.closing {
 		return false
@@ -257,7 +228,7 @@ func (g *Graph[K, M]) Close(key K) (first bool) {
 // wrong on the way (seam OWN-05, OWN-06). owner is that owner, if it has an Activation;
 // emptied says that it owns nothing any more, so that its gate is to be asked. The error
 // is ErrAbsent, or ErrOwns: children come first (seam TEAR-02).
-func (g *Graph[K, M]) Release(key K) (owner K, owned, emptied bool, err error) {
+func (g *Graph[K]) Release(key K) (owner K, owned, emptied bool, err error) {
 	a := g.acts[key]
 	switch {
 	case a == nil:
@@ -277,7 +248,7 @@ func (g *Graph[K, M]) Release(key K) (owner K, owned, emptied bool, err error) {
 // Shut closes admission below root for good: strictly below, root itself goes on (seam
 // SCOPE-01…04, SCOPE-07). Reopen forgets it, when that exact agent has left the registry:
 // one that comes later with its id is another key (seam SCOPE-08).
-func (g *Graph[K, M]) Shut(root K) {
+func (g *Graph[K]) Shut(root K) {
 	if g.shut == nil {
 		g.shut = map[K]struct{}{}
 	}
@@ -285,15 +256,15 @@ func (g *Graph[K, M]) Shut(root K) {
 }
 
 // Reopen is described with Shut.
-func (g *Graph[K, M]) Reopen(root K) { delete(g.shut, root) }
+func (g *Graph[K]) Reopen(root K) { delete(g.shut, root) }
 
 // ShutAll closes admission everywhere (seam DRAIN-01).
-func (g *Graph[K, M]) ShutAll() { g.over = true }
+func (g *Graph[K]) ShutAll() { g.over = true }
 
 // Below returns the Activations that are strictly below any of the roots, an ancestor
 // before what is below it: the order in which they are cancelled (seam SCOPE-03,
 // SCOPE-05, SCOPE-11). Without roots it returns all there are.
-func (g *Graph[K, M]) Below(roots ...K) []K {
+func (g *Graph[K]) Below(roots ...K) []K {
 	list := make([]K, 0, len(g.acts))
 	for k, a := range g.acts {
 		if len(roots) == 0 || g.above(a.path, func(p K) bool { return slices.Contains(roots, p) }) {
@@ -324,18 +295,18 @@ func (g *Graph[K, M]) Below(roots ...K) []K {
 	return sorted
 }
 
-func (g *Graph[K, M]) bySeq(a, b K) int { return cmp.Compare(g.acts[a].seq, g.acts[b].seq) }
+func (g *Graph[K]) bySeq(a, b K) int { return cmp.Compare(g.acts[a].seq, g.acts[b].seq) }
 
 // Descends reports whether an Activation is below an agent, at any depth: whether that
 // is an ancestor of it (seam INT-09). Nobody is below itself (seam INT-11).
-func (g *Graph[K, M]) Descends(key, ancestor K) bool {
+func (g *Graph[K]) Descends(key, ancestor K) bool {
 	a := g.acts[key]
 	return a != nil && g.above(a.path, func(k K) bool { return k == ancestor })
 }
 
 // Path returns whom an Activation is below, nearest first; it must not be modified. ok
 // is whether there is one.
-func (g *Graph[K, M]) Path(key K) (path []K, ok bool) {
+func (g *Graph[K]) Path(key K) (path []K, ok bool) {
 	a := g.acts[key]
 	if a == nil {
 		return nil, false
@@ -344,7 +315,7 @@ func (g *Graph[K, M]) Path(key K) (path []K, ok bool) {
 }
 
 // Owned returns what an Activation owns, in the order in which it entered.
-func (g *Graph[K, M]) Owned(key K) []K {
+func (g *Graph[K]) Owned(key K) []K {
 	a := g.acts[key]
 	if a == nil {
 		return nil
@@ -355,10 +326,10 @@ func (g *Graph[K, M]) Owned(key K) []K {
 }
 
 // Closing reports whether the disposal of an Activation has begun.
-func (g *Graph[K, M]) Closing(key K) bool {
+func (g *Graph[K]) Closing(key K) bool {
 	a := g.acts[key]
 	return a != nil && a.closing
 }
 
 // Len returns how many Activations there are.
-func (g *Graph[K, M]) Len() int { return len(g.acts) }
+func (g *Graph[K]) Len() int { return len(g.acts) }

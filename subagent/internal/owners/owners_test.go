@@ -12,7 +12,7 @@ import (
 	"github.com/offshoot-dev/offshoot/subagent/internal/owners"
 )
 
-type graph = owners.Graph[string, int]
+type graph = owners.Graph[string]
 
 func enter(t *testing.T, g *graph, key string, path ...string) {
 	t.Helper()
@@ -164,30 +164,6 @@ func TestParentComesLater_OWN02(t *testing.T) {
 	}
 }
 
-// seam SET-01…04, SET-07: what was accepted and not taken keeps it running; taken twice,
-// or never noted, changes nothing.
-func TestAccepted_SET02_SET07(t *testing.T) {
-	var g graph
-	refused(t, "without an Activation", g.Accepted("a", 1), owners.ErrAbsent)
-	enter(t, &g, "a")
-	for _, m := range []int{1, 2, 1} {
-		if err := g.Accepted("a", m); err != nil {
-			t.Fatal(err)
-		}
-	}
-	residency(t, &g, "a", true, owners.Running)
-	for i, want := range []bool{true, false} {
-		if g.Done("a", 1) != want {
-			t.Errorf("taken for the %dth time: %v", i+1, !want)
-		}
-	}
-	residency(t, &g, "a", true, owners.Running)
-	if g.Done("a", 3) || g.Done("b", 2) || !g.Done("a", 2) {
-		t.Error("what was not noted was taken, or what was noted was not")
-	}
-	residency(t, &g, "a", true, owners.Settled)
-}
-
 // seam DRAIN-01, DRAIN-07, SCOPE-01…08, RB-12, CONT-20: where something is closing or
 // drained nothing begins and nothing is delivered; beside it everything goes on.
 func TestAdmission_DRAIN01_SCOPE08(t *testing.T) {
@@ -199,7 +175,6 @@ func TestAdmission_DRAIN01_SCOPE08(t *testing.T) {
 		t.Error("a disposal does not begin exactly once")
 	}
 	refused(t, "deliver to what closes", g.Deliver("b", []string{"a", "root"}), owners.ErrClosing)
-	refused(t, "accept by what closes", g.Accepted("b", 1), owners.ErrClosing)
 	refused(t, "a child of what closes", g.Enter("c", []string{"b", "a", "root"}), owners.ErrClosing)
 	refused(t, "deliver to nobody", g.Deliver("nobody", []string{"a"}), owners.ErrAbsent)
 
@@ -226,7 +201,6 @@ func TestAdmission_DRAIN01_SCOPE08(t *testing.T) {
 type naive struct {
 	path    map[string][]string
 	owner   map[string]string // "" is nobody
-	waiting map[string]map[int]bool
 	closing map[string]bool
 	shut    map[string]bool
 	over    bool
@@ -285,7 +259,7 @@ func TestGraphMatchesOracle_I16(t *testing.T) {
 	all := append([]string{"root", "other", "one-shot"}, keys...)
 	rapid.Check(t, func(rt *rapid.T) {
 		var g graph
-		n := &naive{path: map[string][]string{}, owner: map[string]string{}, waiting: map[string]map[int]bool{}, closing: map[string]bool{}, shut: map[string]bool{}}
+		n := &naive{path: map[string][]string{}, owner: map[string]string{}, closing: map[string]bool{}, shut: map[string]bool{}}
 		has := func(k string) bool { _, ok := n.path[k]; return ok }
 		same := func(what string, got, want error) {
 			if !errors.Is(got, want) || (got == nil) != (want == nil) {
@@ -309,7 +283,7 @@ func TestGraphMatchesOracle_I16(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			key := rapid.SampledFrom(keys).Draw(rt, "key")
 			path := rapid.SliceOfNDistinct(rapid.SampledFrom(all), 0, 3, rapid.ID).Draw(rt, "path")
-			switch rapid.SampledFrom([]string{"enter", "enter", "deliver", "accepted", "done", "close", "release", "release", "shut", "reopen", "over"}).Draw(rt, "step") {
+			switch rapid.SampledFrom([]string{"enter", "enter", "deliver", "close", "release", "release", "shut", "reopen", "over"}).Draw(rt, "step") {
 			case "enter":
 				want := n.admits(path)
 				switch {
@@ -340,28 +314,6 @@ func TestGraphMatchesOracle_I16(t *testing.T) {
 				if want == nil && len(path) > 0 {
 					own(key, path)
 				}
-			case "accepted", "done":
-				m := rapid.IntRange(0, 2).Draw(rt, "message")
-				if rapid.Bool().Draw(rt, "done") {
-					if got := g.Done(key, m); got != n.waiting[key][m] {
-						rt.Fatalf("done %s: %v", key, got)
-					}
-					delete(n.waiting[key], m)
-					break
-				}
-				var want error
-				switch {
-				case !has(key):
-					want = owners.ErrAbsent
-				case n.closing[key]:
-					want = owners.ErrClosing
-				default:
-					if n.waiting[key] == nil {
-						n.waiting[key] = map[int]bool{}
-					}
-					n.waiting[key][m] = true
-				}
-				same("accepted "+key, g.Accepted(key, m), want)
 			case "close":
 				if got := g.Close(key); got != (has(key) && !n.closing[key]) {
 					rt.Fatalf("close %s: %v", key, got)
@@ -382,7 +334,6 @@ func TestGraphMatchesOracle_I16(t *testing.T) {
 					}
 					delete(n.path, key)
 					delete(n.owner, key)
-					delete(n.waiting, key)
 					delete(n.closing, key)
 					if owned != (want != "") || owner != want || emptied != (want != "" && len(n.owned(want)) == 0) {
 						rt.Fatalf("release %s: %q, %v, %v, want %q", key, owner, owned, emptied, want)
@@ -422,7 +373,7 @@ func compare(rt *rapid.T, g *graph, n *naive, all []string) {
 			want := owners.Settled
 			switch {
 			case !there:
-			case !quiescent || len(n.waiting[k]) > 0:
+			case !quiescent:
 				want = owners.Running
 			case len(owned) > 0:
 				want = owners.Waiting
@@ -468,7 +419,7 @@ func BenchmarkRelease(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			b.ReportAllocs()
-			var g owners.Graph[int, int]
+			var g owners.Graph[int]
 			if err := g.Enter(0, nil); err != nil {
 				b.Fatal(err)
 			}
