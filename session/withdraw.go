@@ -75,9 +75,11 @@ func (s *Session) unstore(ctx context.Context, w Writer) (_ Writer, err error) {
 	if err == nil {
 		return nil, nil
 	}
-	if decided(err) || errors.Is(err, ErrInUse) {
+	var fenced *FencedError
+	if errors.Is(err, ErrInUse) || asError(err, &fenced) {
 		return w, err
 	}
+	// Whatever failed, also an earlier attempt whose outcome was unknown.
 	stored, readErr := s.stored(ctx)
 	if readErr != nil || stored {
 		return w, errors.Join(err, readErr)
