@@ -21,8 +21,10 @@ var (
 	// the events that were to be stored may or may not be. The next write settles it.
 	ErrUnknownOutcome = errors.New("the outcome of the write is unknown")
 	// ErrInUse: a deletion was refused because a live process owns a
-	// session of that tree.
+	// session of that tree, or because another session needs this one.
 	ErrInUse = errors.New("session tree is in use by a live process")
+	// ErrWithdrawn: the session was withdrawn, so nothing of it is stored.
+	ErrWithdrawn = errors.New("session was withdrawn")
 )
 
 // named words whose fault it is; a log whose header cannot be read has no id.

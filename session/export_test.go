@@ -29,3 +29,10 @@ func (s *Session) Quiet(fn func(durable int64, uncertain bool)) {
 	s.idleLocked()
 	fn(s.durableLocked(), s.uncertain)
 }
+
+// KeepsTook reports whether the session keeps anything of settlements that were taken.
+func (s *Session) KeepsTook() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.took != nil || s.box.claims != nil
+}

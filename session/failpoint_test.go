@@ -31,11 +31,13 @@ type trial struct {
 	paired map[*session.Session]int
 	acked  map[*session.Session]int64 // what a flush said is stored
 	seen   []*session.Session
+	// withdrew are those that were withdrawn without an error.
+	withdrew map[*session.Session]bool
 }
 
 func newTrial(t *testing.T) *trial {
 	inner := memory.New()
-	tr := &trial{T: t, store: storetest.NewFaulty(inner), back: inner.Backend(), paired: map[*session.Session]int{}, acked: map[*session.Session]int64{}}
+	tr := &trial{T: t, store: storetest.NewFaulty(inner), back: inner.Backend(), paired: map[*session.Session]int{}, acked: map[*session.Session]int64{}, withdrew: map[*session.Session]bool{}}
 	tr.ctx, tr.end = context.WithCancelCause(t.Context())
 	var err error
 	if tr.units, err = projection.NewRegistry(projection.BuiltIn()...); err != nil {
@@ -86,6 +88,56 @@ func (tr *trial) flush(ctx context.Context, s *session.Session) error {
 		})
 	}
 	return err
+}
+
+// withdraw withdraws a session, and lets the write-behind window pass with an event
+// that is appended behind it.
+func (tr *trial) withdraw(s *session.Session) error {
+	if _, err := s.Append(drafts(say(fmt.Sprintf("late-%d", s.Head()), "x"))...); err != nil {
+		return err
+	}
+	err := s.Withdraw(tr.ctx)
+	if err != nil && !strings.Contains(err.Error(), "session s:") {
+		tr.Errorf("the error names no session: %v", err)
+	}
+	if err == nil {
+		tr.gone(s)
+	}
+	if _, err := s.Append(drafts(say(fmt.Sprintf("later-%d", s.Head()), "x"))...); err != nil {
+		return err
+	}
+	before := tr.stored(s.ID())
+	<-time.After(2 * session.WriteDelay)
+	if n := tr.stored(s.ID()); n > before {
+		tr.Errorf("%d events were stored, and of the withdrawn session %d are", before, n)
+	}
+	if err == nil {
+		tr.gone(s)
+	}
+	tr.mu.Lock()
+	tr.withdrew[s] = tr.withdrew[s] || err == nil
+	delete(tr.acked, s) // it is taken back
+	tr.mu.Unlock()
+	return err
+}
+
+// withdrawn checks a session that was withdrawn and detached.
+func (tr *trial) withdrawn(s *session.Session) error {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	if tr.withdrew[s] {
+		tr.gone(s)
+	}
+	return nil
+}
+
+// gone checks that nothing of a session is stored.
+func (tr *trial) gone(s *session.Session) {
+	tr.Helper()
+	found, err := tr.store.Store.Exists(context.WithoutCancel(tr.ctx), s.ID())
+	if found || err != nil {
+		tr.Errorf("withdrawn, and stored: %v, %v", found, err)
+	}
 }
 
 // stored returns how many events the store holds, 0 for no row.
@@ -176,6 +228,40 @@ func operations() map[string]struct{ before, run func(tr *trial) error } {
 			}
 			_, err = s.Append(drafts(script(tr, "T2 t2")...)...)
 			return errors.Join(err, tr.flush(tr.ctx, s), detach(tr.ctx))
+		}},
+		// The row is there, and more is to come.
+		"withdraw": {nothing, func(tr *trial) error {
+			s, detach, err := create(tr, session.New{ID: "s", Deferred: true})
+			if err != nil {
+				return err
+			}
+			if _, err := s.AppendEstablish(drafts(script(tr, "i")...)...); err != nil {
+				return errors.Join(err, detach(tr.ctx))
+			}
+			return errors.Join(tr.flush(tr.ctx, s), tr.withdraw(s), detach(tr.ctx), tr.withdrawn(s))
+		}},
+		// While the batch with the row is on its way, and a second caller meanwhile.
+		"withdraw during a write": {nothing, func(tr *trial) error {
+			s, detach, err := create(tr, session.New{ID: "s", Deferred: true})
+			if err != nil {
+				return err
+			}
+			if _, err := s.AppendEstablish(drafts(script(tr, "i")...)...); err != nil {
+				return errors.Join(err, detach(tr.ctx))
+			}
+			errs := make([]error, 3)
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if err := s.FlushTo(tr.ctx, s.Head()); !errors.Is(err, session.ErrWithdrawn) {
+					errs[0] = err
+				}
+			})
+			synctest.Wait() // the write began, unless a fault ended it
+			for i := range 2 {
+				wg.Go(func() { errs[i+1] = tr.withdraw(s) })
+			}
+			wg.Wait()
+			return errors.Join(append(errs, detach(tr.ctx), tr.withdrawn(s))...)
 		}},
 		// The window's own write, a flush behind it, and one write more.
 		"append": {nothing, func(tr *trial) error {

@@ -16,8 +16,8 @@ func asError[E error](err error, target *E) bool { return errors.As(err, target)
 
 // Flush returns when every event that was appended before the call is stored for
 // good, or with the error of the write that failed. Without a store it returns
-// nil at once; so does a deferred session that was not established yet, since
-// nothing of it is to be stored.
+// nil at once; so do a deferred session that was not established yet and one that
+// was withdrawn, since nothing of them is to be stored.
 //
 // Events that were appended meanwhile ride along. ctx bounds only the wait for a
 // write that somebody else began: a write of one's own is never abandoned, since
@@ -30,10 +30,14 @@ func (s *Session) Flush(ctx context.Context) error {
 	s.mu.Lock()
 	target := s.g.head
 	s.mu.Unlock()
-	return s.flushTo(ctx, target)
+	if err := s.flushTo(ctx, target); !errors.Is(err, ErrWithdrawn) {
+		return err
+	}
+	return nil
 }
 
-// FlushTo is Flush for the events below target.
+// FlushTo is Flush for the events below target, which somebody is to be promised: of
+// a session that was withdrawn it returns ErrWithdrawn.
 func (s *Session) FlushTo(ctx context.Context, target int64) error { return s.flushTo(ctx, target) }
 
 func (s *Session) flushTo(ctx context.Context, target int64) error {
@@ -42,6 +46,10 @@ func (s *Session) flushTo(ctx context.Context, target int64) error {
 		if s.durableLocked() >= target {
 			s.mu.Unlock()
 			return nil
+		}
+		if s.withdrawn {
+			s.mu.Unlock()
+			return fmt.Errorf("session %s: %w", s.header.ID, ErrWithdrawn)
 		}
 		// A write that runs decides what is stored, also when the session was lost since.
 		if s.lost != nil && !s.writing {
@@ -224,7 +232,7 @@ func decided(err error) bool {
 // armLocked starts the write-behind window if something is pending and none runs.
 // The window is fixed: later events do not move it (core D3).
 func (s *Session) armLocked() {
-	if s.armed || s.writing || s.closed || s.lost != nil || s.durableLocked() >= s.g.head {
+	if s.armed || s.writing || s.closed || s.withdrawn || s.lost != nil || s.durableLocked() >= s.g.head {
 		return
 	}
 	s.armed = true
@@ -245,7 +253,7 @@ func (s *Session) disarmLocked() {
 // expire is the end of the write-behind window.
 func (s *Session) expire() {
 	s.mu.Lock()
-	if !s.armed || s.closed || s.writing || s.lost != nil {
+	if !s.armed || s.closed || s.withdrawn || s.writing || s.lost != nil {
 		s.mu.Unlock()
 		return
 	}
@@ -284,10 +292,14 @@ func (s *Session) Deferred() bool {
 }
 
 // CheckOwner confirms that this process still owns the session before something
-// is started that cannot be undone (design § 4, Ownership).
+// is started that cannot be undone (design § 4, Ownership). It is ErrWithdrawn for one
+// that was withdrawn.
 func (s *Session) CheckOwner(ctx context.Context) error {
 	s.mu.Lock()
 	w, err := s.writer, s.lost
+	if err == nil && s.withdrawn {
+		err = fmt.Errorf("session %s: %w", s.header.ID, ErrWithdrawn)
+	}
 	s.mu.Unlock()
 	if w == nil || err != nil {
 		return err
@@ -346,6 +358,9 @@ func (s *Session) close(ctx context.Context) error {
 	s.mu.Unlock()
 	ctx = context.WithoutCancel(ctx)
 	err := s.flushTo(ctx, target)
+	if errors.Is(err, ErrWithdrawn) {
+		err = nil
+	}
 	s.mu.Lock()
 	s.idleLocked()
 	w := s.writer

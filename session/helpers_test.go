@@ -442,6 +442,19 @@ func (w *fakeWriter) Head(context.Context) (int64, error) {
 
 func (w *fakeWriter) Check(context.Context) error { return w.f.begin("check").err }
 
+func (w *fakeWriter) Discard(context.Context) error {
+	v := w.f.begin("discard")
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	if row := w.f.rows[w.id]; row != nil && row.fenced {
+		return &session.FencedError{ID: w.id}
+	}
+	if !v.skip {
+		delete(w.f.rows, w.id)
+	}
+	return v.err
+}
+
 func (w *fakeWriter) Close(context.Context) error {
 	v := w.f.begin("close")
 	w.f.mu.Lock()

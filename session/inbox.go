@@ -26,6 +26,9 @@ type inbox struct {
 	// since, but for those that were cancelled before a turn took them.
 	mark int64
 	sent int
+
+	// claims are the settlements that splices took and the log did not note yet.
+	claims []message.ID
 }
 
 // imported notes that everything below seq came from elsewhere.
@@ -100,6 +103,7 @@ func (b *inbox) apply(seq int64, p *InboxSpliced) {
 			b.sent++
 		}
 	}
+	b.claim(*list, p)
 	if p.Canceled {
 		for i := p.Start; i < p.Start+p.Removed; i++ {
 			if b.releases(&(*list)[i]) {

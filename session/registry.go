@@ -286,7 +286,7 @@ func (r *Registry) open(ctx context.Context, id ID) (_ *Session, err error) {
 	if s, err = r.rebuild(rec, events, false); err != nil {
 		return nil, err
 	}
-	s.writer, s.durable = w, s.g.head
+	s.writer, s.durable, s.resumed = w, s.g.head, true
 	s.listen(w)
 	if err = s.repair(ctx); err != nil {
 		return nil, err

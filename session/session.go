@@ -45,6 +45,10 @@ type Session struct {
 	sandbox *SandboxMode
 	title   string
 	spilled int64 // bytes of the own ToolSpill events
+	epochs  Epochs
+	end     *TurnEnd // the last own one, or nil
+	endSeq  int64
+	took    map[message.ID]bool // settlements; nil until there is one
 	cells   Cells
 	folds   []*watch
 
@@ -61,6 +65,8 @@ type Session struct {
 	wrote     chan struct{}
 	uncertain bool // the last write's outcome is not known
 	lost      error
+	resumed   bool           // it was stored before this process prepared it
+	withdrawn bool           // nothing is stored any more (see Withdraw)
 	losing    sync.WaitGroup // tells of a loss that the store found; close joins it
 	timer     *time.Timer
 	armed     bool
@@ -298,8 +304,11 @@ func (s *Session) apply(e *Event) {
 			policy: s.policy, sandbox: s.sandbox, title: s.title,
 		}
 	}
-	if s.cells != nil && e.Seq >= s.header.SeedLength {
-		s.cells.Apply(e)
+	if e.Seq >= s.header.SeedLength {
+		s.applyOwn(e)
+		if s.cells != nil {
+			s.cells.Apply(e)
+		}
 	}
 	for _, w := range s.folds {
 		w.fold.Apply(e)
@@ -358,7 +367,7 @@ func (s *Session) Head() int64 {
 
 // Durable returns how many events are stored for good. Without a store, and
 // before a deferred session is established, nothing can be lost that was
-// promised, and it is the head.
+// promised, and it is the head. Of a withdrawn session it is what was inherited.
 func (s *Session) Durable() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -375,7 +384,12 @@ func (s *Session) Claimable() int64 {
 }
 
 func (s *Session) durableLocked() int64 {
-	if s.reg.cfg.Store == nil || s.deferred {
+	switch {
+	case s.reg.cfg.Store == nil:
+		return s.g.head
+	case s.withdrawn:
+		return s.base.Len()
+	case s.deferred:
 		return s.g.head
 	}
 	return s.durable
@@ -577,7 +591,8 @@ func (t typeTable) decode(e *Event) (*typeInfo, error) {
 
 // Wait returns when the log's head is above seq, or with the cause of ctx's end,
 // or with ErrClosed when the session was closed at or below it. With stored set
-// it waits for the durable head instead.
+// it waits for the durable head instead, and returns ErrWithdrawn when it will not
+// come there.
 func (s *Session) Wait(ctx context.Context, seq int64, stored bool) error {
 	for {
 		s.mu.Lock()
@@ -592,6 +607,10 @@ func (s *Session) Wait(ctx context.Context, seq int64, stored bool) error {
 		if s.closed {
 			s.mu.Unlock()
 			return ErrClosed
+		}
+		if stored && s.withdrawn {
+			s.mu.Unlock()
+			return ErrWithdrawn
 		}
 		if s.signal == nil {
 			s.signal = make(chan struct{})

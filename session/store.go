@@ -94,6 +94,15 @@ type Writer interface {
 	// model call until it has renewed). Errors: *FencedError, or a failure to renew.
 	Check(ctx context.Context) error
 
+	// Discard deletes this session, its events and its checkpoints, in one transaction
+	// that checks, as Append does, that owner and epoch are still this writer's
+	// (*FencedError), and gives up the ownership: the writer is closed afterwards, and
+	// the id can be used again. It is refused with ErrInUse when another session has
+	// this one as its prefix or is stored as its child. After an error the session and
+	// its ownership are as they were, but for one of unknown outcome, which
+	// Store.Exists settles.
+	Discard(ctx context.Context) error
+
 	// Close gives up ownership of this session. It is idempotent. Whatever it returns,
 	// nothing can be appended any more: after a failure the store goes on trying by
 	// itself, an Open by this process does not trip over what is left, and so it is

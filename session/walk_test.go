@@ -44,6 +44,7 @@ type walked struct {
 	s        *session.Session
 	detach   func(context.Context) error
 	deferred bool
+	created  bool // by the process that has it
 }
 
 func (w *walker) boot(t *rapid.T) {
@@ -143,7 +144,7 @@ func (w *walker) create(t *rapid.T) {
 		}
 		return
 	}
-	w.logs[id] = l
+	w.logs[id], l.created = l, true
 	w.live(t, id, l, s)
 }
 
@@ -179,9 +180,13 @@ func (w *walker) payload(t *rapid.T, s *session.Session) session.Payload {
 	turn, open, step := s.LastTurn()
 	w.serial++
 	id := fmt.Sprintf("m%d", w.serial)
+	if rapid.IntRange(0, 3).Draw(t, "notice") == 0 {
+		id = string(session.SettlementID("c", int64(w.serial)))
+	}
 	target := rapid.SampledFrom([]session.Target{session.NextTurn, session.NextStep}).Draw(t, "target")
 	waits := int64(len(s.Inbox(target)))
-	fitting := []session.Payload{say(id, "text"), insert(target, waits, id), &session.Title{Title: id}, &session.TodoWrite{}}
+	fitting := []session.Payload{say(id, "text"), insert(target, waits, id), &session.Title{Title: id}, &session.TodoWrite{},
+		&session.Settled{Epoch: int64(w.serial), StopReason: "completed", OutputSeq: -1}}
 	if waits > 0 {
 		at := rapid.Int64Range(0, waits-1).Draw(t, "at")
 		fitting = append(fitting, &session.InboxSpliced{Target: target, Start: at, Removed: 1, Canceled: rapid.Bool().Draw(t, "canceled")})
@@ -243,6 +248,34 @@ func (w *walker) detach(t *rapid.T) {
 	w.settle(t, id, l)
 }
 
+// withdraw takes a session back, and detaches it. One that was stored before stays.
+func (w *walker) withdraw(t *rapid.T) {
+	id, l := w.pick(t, isLive)
+	err := l.s.Withdraw(w.ctx)
+	switch {
+	case !l.created:
+		if !errors.Is(err, session.ErrExists) {
+			broke("withdraw %s, which was stored before: %v", id, err)
+		}
+		return
+	case err != nil && !faulty(err) && !errors.Is(err, session.ErrInUse):
+		broke("withdraw %s: %v", id, err)
+	}
+	_, aerr := l.s.Append(drafts(&session.Title{Title: "late"})...)
+	if ferr := l.s.Flush(w.ctx); aerr != nil || ferr != nil {
+		broke("behind the withdrawal of %s: %v, %v", id, aerr, ferr)
+	}
+	after(session.WriteDelay)
+	if derr := l.detach(w.ctx); derr != nil && (err == nil || !faulty(derr)) {
+		broke("detach %s: %v", id, derr)
+	}
+	l.s, l.detach, l.promised = nil, nil, 0 // what was promised is taken back
+	w.settle(t, id, l)
+	if err == nil && w.logs[id] != nil {
+		broke("%s was withdrawn, and stored is\n%s", id, strings.Join(l.lines, "\n"))
+	}
+}
+
 // settle finds out what is stored of a session that is not live.
 func (w *walker) settle(t *rapid.T, id session.ID, l *walked) {
 	rec, events, err := w.inner.Inspect(w.ctx, id)
@@ -284,6 +317,7 @@ func (w *walker) resume(t *rapid.T) {
 		w.repaired(t, id, l)
 		return
 	}
+	l.created = false
 	w.live(t, id, l, s)
 	l.promised = len(l.lines) - 1 // the end of the seed is behind the repair
 	if last := l.lines[len(l.lines)-1]; !strings.Contains(last, `"session/end-seed"`) {
@@ -413,6 +447,18 @@ func (w *walker) compare(t *rapid.T) {
 	if !slices.Equal(texts(want), texts(got)) || a != b || ao != bo || ao && as != bs || l.s.Title() != again.Title() {
 		broke("%s is %q, turn %d %v %d; rebuilt %q, turn %d %v %d", id, texts(want), a, ao, as, texts(got), b, bo, bs)
 	}
+	account, claimed := naive(l.s)
+	for _, s := range []*session.Session{l.s, again} {
+		if got := told(s); got != account {
+			broke("%s: %s; its events say %s", id, got, account)
+		}
+		for n := range w.serial {
+			notice := session.SettlementID("c", int64(n+1))
+			if took := s.Took(notice); took != slices.Contains(claimed, notice) {
+				broke("%s took %s: %v; claimed are %v", id, notice, took, claimed)
+			}
+		}
+	}
 	for _, target := range []session.Target{session.NextTurn, session.NextStep} {
 		var queues [2][]string
 		for i, s := range []*session.Session{l.s, again} {
@@ -450,7 +496,7 @@ func walk(t *testing.T, done *int64) func(*rapid.T) {
 			rt.Repeat(map[string]func(*rapid.T){
 				"create": count(w.create), "append": count(w.append), "append 2": count(w.append), "append 3": count(w.append),
 				"establish": count(w.establish), "flush": count(w.flush), "detach": count(w.detach), "resume": count(w.resume),
-				"crash": count(w.crash), "delete": count(w.delete), "wait": count(w.wait), "fault": count(w.fault), "compare": count(w.compare),
+				"crash": count(w.crash), "delete": count(w.delete), "wait": count(w.wait), "fault": count(w.fault), "compare": count(w.compare), "withdraw": count(w.withdraw),
 			})
 			w.store.Plan(nil)
 			for _, id := range w.ids() {
@@ -484,7 +530,7 @@ func (w *walker) settleLive(t *rapid.T, id session.ID, l *walked) {
 }
 
 // Random operations on the sessions of processes that die: append, flush, fault,
-// crash, resume, fork, delete. After each of them the logs are what they were and
+// crash, resume, fork, withdraw, delete. After each of them the logs are what they were and
 // what was added; what was promised is stored; a log that is rebuilt from its bytes
 // is the same (D2–D8, S3, S13, S19, S25, S33, S35–S39).
 func TestWalk(t *testing.T) {

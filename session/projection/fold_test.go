@@ -28,7 +28,7 @@ func drawLog(t *rapid.T) (*log, int64) {
 	}
 	for range rapid.IntRange(1, 60).Draw(t, "length") {
 		target := rapid.SampledFrom([]string{"next-turn", "next-step"}).Draw(t, "target")
-		switch rapid.IntRange(0, 11).Draw(t, "event") {
+		switch rapid.IntRange(0, 12).Draw(t, "event") {
 		case 0:
 			if !turnOpen {
 				turn, step, turnOpen = turn+1, 0, true
@@ -76,6 +76,9 @@ func drawLog(t *rapid.T) (*log, int64) {
 			l.add(session.TypeSandboxMode, `{"mode":"x"}`)
 		case 11:
 			l.add(session.TypeImported, `{}`)
+		case 12:
+			output := rapid.SampledFrom([]string{"", `,"outputSeq":0`}).Draw(t, "output")
+			l.add(session.TypeSettled, `{"epoch":%d,"stopReason":%q%s}`, rapid.IntRange(0, 3).Draw(t, "epoch"), rapid.SampledFrom([]string{"completed", "aborted", ""}).Draw(t, "stop"), output)
 		case 10:
 			if !turnOpen && seed == 0 {
 				// What was queued for the ancestor is not in the heir's inbox.
@@ -208,6 +211,13 @@ func TestEagerFoldEqualsRefold(t *testing.T) {
 		}
 		if state.State != projection.Running && (state.State == projection.Parked) != (state.Waking > 0 && s.Parked()) || state.Imported != s.Imported() {
 			rt.Fatalf("the state is %+v, and the session's inbox parked: %v", state, s.Parked())
+		}
+		epochs, stop := s.Epochs(), ""
+		if epochs.Last != nil {
+			stop = epochs.Last.StopReason
+		}
+		if state.Epoch != epochs.Settled || state.Settled != stop || state.Unsettled != epochs.Worked {
+			rt.Fatalf("the state is %+v, and the session's epochs are %+v", state, epochs)
 		}
 		usage, ok := projection.UsageOf(rec)
 		live, err = r.Fold(s, session.CellUsage)

@@ -25,6 +25,9 @@ func FuzzCell(f *testing.F) {
 		{2, `{"title":"t","derived":true}`},
 		{3, `{"state":"queued","turn":3,"reason":"completed","queued":2,"nextTurn":"w","nextStep":"-"}`},
 		{3, `{"state":"running","turn":1,"queued":0}`},
+		{3, `{"state":"idle","turn":2,"reason":"completed","queued":0,"epoch":2,"settled":"completed"}`},
+		{3, `{"state":"idle","turn":3,"reason":"interrupted","queued":0,"epoch":2,"unsettled":true}`},
+		{3, `{"state":"idle","turn":0,"queued":0,"epoch":9007199254740991}`},
 	} {
 		f.Add(seed.unit, int64(0), []byte(seed.value))
 	}
@@ -58,6 +61,7 @@ func FuzzCell(f *testing.F) {
 		}
 		for _, p := range []session.Payload{
 			&session.TurnStart{Turn: 9}, &session.AssistantMessage{Turn: 9, Step: 1}, &session.InboxSpliced{Target: session.NextTurn, Start: 1, Removed: 5}, &session.TurnEnd{Turn: 9, Kind: session.EndCompleted},
+			&session.Settled{Epoch: 1, StopReason: "completed", OutputSeq: -1},
 		} {
 			v = u.Apply(v, &session.Event{Type: p.EventType(), Seq: 1 << 39}, p)
 		}

@@ -38,11 +38,17 @@ type State struct {
 	Waiting, Waking int64
 	// Imported says that the log, or its beginning, came from elsewhere.
 	Imported bool
+	// Epoch counts the own settled events, and Settled is the stop reason of the last,
+	// or "" (design § 4, Settlement is derived). Unsettled says that a turn was opened
+	// since; without a settled event, at all.
+	Epoch     int64
+	Settled   string
+	Unsettled bool
 
 	open bool
-	// settled is the time of the closed turns and since the start of the open one,
+	// spent is the time of the closed turns and since the start of the open one,
 	// or 0 (see Timing).
-	settled, since int64
+	spent, since int64
 	// One byte for each waiting message of a list, so that a splice can be told
 	// apart by position.
 	nextTurn, nextStep string
@@ -75,7 +81,7 @@ func StateUnit() Unit {
 	zero := &State{State: Idle}
 	return Unit{
 		Key: session.CellState, Version: cellVersion,
-		Types:  []session.Type{session.TypeTurnStart, session.TypeTurnEnd, session.TypeInboxSpliced, session.TypeImported, session.TypeDescriptor},
+		Types:  []session.Type{session.TypeTurnStart, session.TypeTurnEnd, session.TypeInboxSpliced, session.TypeImported, session.TypeDescriptor, session.TypeSettled},
 		Init:   func(*session.Header) Value { return zero },
 		Apply:  applyState,
 		Append: appendState,
@@ -91,13 +97,15 @@ func applyState(v Value, e *session.Event, p session.Payload) Value {
 	next := *old
 	switch p := p.(type) {
 	case *session.TurnStart:
-		next.open, next.Turn = true, p.Turn
+		next.open, next.Turn, next.Unsettled = true, p.Turn, true
 		next.since = max(e.Time, 1)
 	case *session.TurnEnd:
 		next.account(e.Time)
 		next.open, next.Reason = false, p.Kind
 	case *session.DescriptorEvent:
-		next.settled = 0
+		next.spent = 0
+	case *session.Settled:
+		next.Epoch, next.Settled, next.Unsettled = min(next.Epoch+1, jsonx.MaxSafe), p.StopReason, false
 	case *session.InboxSpliced:
 		list := &next.nextTurn
 		if p.Target == session.NextStep {
@@ -187,11 +195,20 @@ func appendState(buf []byte, v Value) []byte {
 	if s.Imported {
 		buf = jsonx.AppendIntField(jsonx.AppendTrueField(buf, "imported"), "sent", s.sent)
 	}
-	if s.settled > 0 {
-		buf = jsonx.AppendIntField(buf, "settledMs", s.settled)
+	if s.spent > 0 {
+		buf = jsonx.AppendIntField(buf, "settledMs", s.spent)
 	}
 	if s.since > 0 {
 		buf = jsonx.AppendIntField(buf, "since", s.since)
+	}
+	if s.Epoch > 0 {
+		buf = jsonx.AppendIntField(buf, "epoch", s.Epoch)
+		if s.Settled != "" {
+			buf = jsonx.AppendStringField(buf, "settled", s.Settled)
+		}
+		if s.Unsettled {
+			buf = jsonx.AppendTrueField(buf, "unsettled")
+		}
 	}
 	return append(buf, '}')
 }
@@ -220,9 +237,16 @@ func parseState(_ *session.Header, data []byte) (*State, error) {
 		case "sent":
 			return setInt(&s.sent, raw)
 		case "settledMs":
-			return setInt(&s.settled, raw)
+			return setInt(&s.spent, raw)
 		case "since":
 			return setInt(&s.since, raw)
+		case "epoch":
+			return setInt(&s.Epoch, raw)
+		case "settled":
+			return setString(&s.Settled, raw)
+		case "unsettled":
+			s.Unsettled, err = jsonx.Bool(raw)
+			return err
 		}
 		return jsonx.UnknownKey(key)
 	})
@@ -233,6 +257,12 @@ func parseState(_ *session.Header, data []byte) (*State, error) {
 		if strings.Trim(list, wakes+waits+sent+foreignWakes+foreignWaits) != "" {
 			return nil, fmt.Errorf("inbox list %q holds unknown marks", list)
 		}
+	}
+	switch {
+	case s.Epoch == 0 && (s.Settled != "" || s.Unsettled):
+		return nil, fmt.Errorf("an end %q of no epoch", s.Settled)
+	case s.Epoch == 0:
+		s.Unsettled = s.Turn > 0
 	}
 	s.open = stated == Running
 	s.derive()

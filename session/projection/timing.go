@@ -24,7 +24,7 @@ func (t Timing) Total() int64 { return t.Settled + t.Through - t.Since }
 // event that the state accounts for. What a checkpoint of a build that kept no time
 // stands for is not counted.
 func (s State) Timing(last int64) Timing {
-	t := Timing{Settled: s.settled}
+	t := Timing{Settled: s.spent}
 	if s.since > 0 {
 		t.Since, t.Through = s.since, max(last, s.since)
 	}
@@ -34,7 +34,7 @@ func (s State) Timing(last int64) Timing {
 // account closes the open turn, if there is one.
 func (s *State) account(at int64) {
 	if s.since > 0 {
-		s.settled = min(s.settled+max(at-s.since, 0), jsonx.MaxSafe)
+		s.spent = min(s.spent+max(at-s.since, 0), jsonx.MaxSafe)
 	}
 	s.since = 0
 }

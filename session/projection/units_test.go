@@ -126,6 +126,7 @@ func TestStateUnit(t *testing.T) {
 		return line{session.TypeInboxSpliced, `{"target":"` + target + `","start":0,"removedCount":1,"inserted":[]` + more + `}`}
 	}
 	start, end := line{session.TypeTurnStart, `{"turn":1}`}, line{session.TypeTurnEnd, `{"turn":1,"reason":{"kind":"completed"}}`}
+	again, settled := line{session.TypeTurnStart, `{"turn":2}`}, line{session.TypeSettled, `{"epoch":1,"stopReason":"completed"}`}
 	for _, tc := range []struct {
 		name string
 		log  *log
@@ -138,6 +139,10 @@ func TestStateUnit(t *testing.T) {
 		{"claimed", logOf(insert("next-turn", "a", ``), start, remove("next-turn", ``)), `{"state":"running","turn":1,"queued":0,"since":1}`},
 		{"ended", logOf(insert("next-turn", "a", ``), start, remove("next-turn", ``), end), `{"state":"idle","turn":1,"reason":"completed","queued":0}`},
 		{"parked behind a failed turn", logOf(insert("next-turn", "a", ``), start, line{session.TypeTurnEnd, `{"turn":1,"reason":{"kind":"error"}}`}), `{"state":"queued","turn":1,"reason":"error","queued":1,"nextTurn":"w"}`},
+		{"settled", logOf(start, end, settled), `{"state":"idle","turn":1,"reason":"completed","queued":0,"epoch":1,"settled":"completed"}`},
+		{"settled without a turn", logOf(settled), `{"state":"idle","turn":0,"queued":0,"epoch":1,"settled":"completed"}`},
+		{"worked since", logOf(start, end, settled, again), `{"state":"running","turn":2,"reason":"completed","queued":0,"since":1,"epoch":1,"settled":"completed","unsettled":true}`},
+		{"settled again", logOf(start, end, settled, again, line{session.TypeTurnEnd, `{"turn":2,"reason":{"kind":"completed"}}`}, line{session.TypeSettled, `{"epoch":2,"stopReason":"aborted","outputSeq":1}`}), `{"state":"idle","turn":2,"reason":"completed","queued":0,"epoch":2,"settled":"aborted"}`},
 		{"discarded", logOf(insert("next-turn", "a", ``), remove("next-turn", `,"outcome":"canceled"`)), `{"state":"idle","turn":0,"queued":0}`},
 		{"the waking one left, the quiet one stays", logOf(insert("next-step", "a", `,"wake":false`), insert("next-step", "b", ``), remove("next-step", ``)), `{"state":"idle","turn":0,"queued":1,"nextStep":"-"}`},
 	} {
@@ -152,5 +157,32 @@ func TestStateUnit(t *testing.T) {
 	}
 	if got := (projection.State{State: projection.Queued}).Activity(false); got != projection.Queued {
 		t.Errorf("a queued session without an owner is %q", got)
+	}
+}
+
+// design § 4, Settlement is derived: a listing tells from the checkpoint alone which
+// epoch a child is in and how the last one ended. A cell without an epoch tells of the
+// first one, also one that a build wrote which knew of none.
+func TestStateOfEpochs(t *testing.T) {
+	for _, tc := range []struct {
+		cell string
+		want projection.State // of the fields below
+		ok   bool
+	}{
+		{`{"state":"idle","turn":0,"queued":0}`, projection.State{}, true},
+		{`{"state":"idle","turn":1,"reason":"completed","queued":0}`, projection.State{Unsettled: true}, true},
+		{`{"state":"idle","turn":1,"queued":0,"epoch":1,"settled":"error"}`, projection.State{Epoch: 1, Settled: "error"}, true},
+		{`{"state":"running","turn":2,"queued":0,"epoch":1,"settled":"error","unsettled":true}`, projection.State{Epoch: 1, Settled: "error", Unsettled: true}, true},
+		{`{"state":"idle","turn":1,"queued":0,"settled":"error"}`, projection.State{}, false},
+		{`{"state":"idle","turn":1,"queued":0,"unsettled":true}`, projection.State{}, false},
+		{`{"state":"idle","turn":1,"queued":0,"epoch":-1}`, projection.State{}, false},
+		{`{"state":"idle","turn":1,"queued":0,"epoch":1,"settled":2}`, projection.State{}, false},
+	} {
+		u := projection.StateUnit()
+		rec := session.Record{Header: session.Header{ID: "s"}, Head: 9, Cells: []session.Checkpoint{{Key: u.Key, Version: u.Version, Seq: 8, Value: []byte(tc.cell)}}}
+		got, ok := projection.StateOf(rec)
+		if ok != tc.ok || ok && (got.Epoch != tc.want.Epoch || got.Settled != tc.want.Settled || got.Unsettled != tc.want.Unsettled) {
+			t.Errorf("%s: %+v, %v", tc.cell, got, ok)
+		}
 	}
 }

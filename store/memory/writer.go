@@ -87,6 +87,27 @@ func (w *Writer) Check(ctx context.Context) error {
 	return nil
 }
 
+// Discard implements session.Writer.
+func (w *Writer) Discard(ctx context.Context) error {
+	if err := w.begin(ctx); err != nil {
+		return err
+	}
+	defer w.s.b.mu.Unlock()
+	switch {
+	case w.r.writer != w || w.r.epoch != w.epoch:
+		w.fenced = true
+		return &session.FencedError{ID: w.id}
+	case w.r.referrers > 0:
+		return fmt.Errorf("discard session %s: %w: it is the prefix of another", w.id, session.ErrInUse)
+	case len(w.s.b.children[w.id]) > 0:
+		return fmt.Errorf("discard session %s: %w: it has children", w.id, session.ErrInUse)
+	}
+	w.closed = true
+	w.r.release()
+	w.s.b.remove(w.r)
+	return nil
+}
+
 // Close implements session.Writer.
 func (w *Writer) Close(context.Context) error {
 	w.s.b.mu.Lock()

@@ -12,6 +12,9 @@ const (
 	sqlDoomed    = `SELECT num, root, prefix_id, prefix_len FROM sessions WHERE id=?`
 	sqlOwnInTree = `SELECT num FROM sessions WHERE owner=? AND owner>'' AND root=?`
 	sqlHeir      = `SELECT num, id, prefix_len FROM sessions WHERE prefix_id=? AND prefix_id>'' ORDER BY prefix_len DESC, num LIMIT 1`
+	sqlHeld      = `SELECT head FROM sessions WHERE num=? AND owner=? AND epoch=?`
+	sqlHasHeir   = `SELECT 1 FROM sessions WHERE prefix_id=? AND prefix_id>'' LIMIT 1`
+	sqlHasChild  = `SELECT 1 FROM sessions WHERE parent=? LIMIT 1`
 	sqlInherit   = `UPDATE sessions SET prefix_id=?, prefix_len=? WHERE num=?`
 	sqlRefer     = `UPDATE sessions SET prefix_id=? WHERE prefix_id=? AND prefix_id>''`
 	sqlMove      = `UPDATE batches SET session=? WHERE session=? AND first_seq<?`
@@ -42,19 +45,50 @@ func (op *deleteOp) run(t *tx) (refusal, failure error) {
 	if err := op.bequeath(t, num, prefixID, prefixLen); err != nil {
 		return nil, err
 	}
+	// A writer that holds it was closed, and could not give it up.
+	return nil, t.erase(num)
+}
+
+// erase deletes a session that nothing refers to, and who holds it.
+func (t *tx) erase(num int64) error {
 	for _, text := range []string{
 		`DELETE FROM batches WHERE session=?`,
 		`DELETE FROM checkpoints WHERE session=?`,
 		`DELETE FROM sessions WHERE num=?`,
 	} {
 		if _, err := t.exec(text, num); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if t.holder(num) != nil {
-		t.hold(num, nil) // its writer was closed, and could not give it up
+		t.hold(num, nil)
 	}
-	return nil, nil
+	return nil
+}
+
+// discardOp deletes the session that a writer holds.
+type discardOp struct{ w *Writer }
+
+func (op *discardOp) run(t *tx) (refusal, failure error) {
+	w := op.w
+	var head int64
+	found, err := t.row(sqlHeld, []any{w.num, t.s.owner.ID, w.epoch}, []any{&head})
+	switch {
+	case err != nil:
+		return nil, err
+	case !found:
+		return t.whyNot(w, head)
+	}
+	for _, need := range []struct{ query, what string }{{sqlHasHeir, "it is the prefix of another"}, {sqlHasChild, "it has children"}} {
+		var one int
+		switch found, err := t.row(need.query, []any{string(w.id)}, []any{&one}); {
+		case err != nil:
+			return nil, err
+		case found:
+			return fmt.Errorf("discard session %s: %w: %s", w.id, session.ErrInUse, need.what), nil
+		}
+	}
+	return nil, t.erase(w.num)
 }
 
 // inUse refuses the deletion while a live process owns a session of the tree. A

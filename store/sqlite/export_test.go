@@ -55,7 +55,7 @@ func (s *Store) Plans(ctx context.Context) (map[string]string, error) {
 		"renew": sqlRenew, "idle owners": sqlIdleOwners, "drop owner": sqlDropOwner, "others": sqlOthers, "own": sqlOwn,
 		"fence": sqlFence, "release": sqlRelease, "release all": sqlReleaseAll,
 		"exists": sqlExists, "key": sqlKey, "fence1": sqlFence1, "prefix of": sqlPrefixOf, "take": sqlTake, "append": sqlAppend, "append cell": sqlAppendCell,
-		"doomed": sqlDoomed, "own in tree": sqlOwnInTree, "heir": sqlHeir, "inherit": sqlInherit, "refer": sqlRefer, "move": sqlMove, "straddle": sqlStraddle, "cut": sqlCut,
+		"doomed": sqlDoomed, "held": sqlHeld, "has heir": sqlHasHeir, "has child": sqlHasChild, "own in tree": sqlOwnInTree, "heir": sqlHeir, "inherit": sqlInherit, "refer": sqlRefer, "move": sqlMove, "straddle": sqlStraddle, "cut": sqlCut,
 		"head": sqlHead, "link": sqlLink, "cells": sqlCells, "events": sqlEvents, "record": sqlRecord, "place": sqlPlace,
 		"delete batches": `DELETE FROM batches WHERE session=?`, "delete checkpoints": `DELETE FROM checkpoints WHERE session=?`, "delete session": `DELETE FROM sessions WHERE num=?`,
 	}

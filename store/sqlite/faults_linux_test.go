@@ -194,6 +194,31 @@ func (d *diary) delete(id session.ID) {
 	d.settled()
 }
 
+// discard has the session's writer delete it.
+func (d *diary) discard(id session.ID) {
+	s, w := d.of(id)
+	if w == nil {
+		return
+	}
+	d.note(id, span{-1, s.Max})
+	err := w.Discard(d.ctx)
+	if err == nil {
+		d.hold(id, nil)
+		d.note(id, span{-1, -1})
+		return
+	}
+	d.failed(err)
+	if stored, err := d.s.Exists(d.ctx, id); err != nil {
+		d.failed(err)
+	} else if stored {
+		d.note(id, s)
+	} else {
+		d.close(id)
+		d.note(id, span{-1, -1})
+	}
+	d.settled()
+}
+
 func (d *diary) check(id session.ID) {
 	_, w := d.of(id)
 	if w == nil {
@@ -232,6 +257,9 @@ func (d *diary) work() {
 		})
 	}
 	wg.Wait()
+	d.create("f", "f", session.PrefixRef{}, 2)
+	d.append("f", 1, 9000)
+	d.discard("f")
 	d.close("c")
 }
 

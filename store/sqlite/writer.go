@@ -21,7 +21,7 @@ type Writer struct {
 	closed atomic.Bool
 	given  atomic.Bool            // Close was called: nothing of it is left but the row's owner, which the store gives up
 	lost   atomic.Pointer[func()] // told once, when the session was taken over
-	mu     sync.Mutex             // held by Close; no other method takes it
+	mu     sync.Mutex             // held by Close and Discard; no other method takes it
 }
 
 // usable returns why nothing can be written any more, or nil.
@@ -77,6 +77,16 @@ func (w *Writer) Check(ctx context.Context) error {
 		return err
 	}
 	return w.s.check(ctx, w)
+}
+
+// Discard implements session.Writer.
+func (w *Writer) Discard(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.usable(); err != nil {
+		return err
+	}
+	return w.s.submit(ctx, w.name("discard"), &request{op: &discardOp{w: w}, durable: true})
 }
 
 // Close implements session.Writer. The end of ctx does not keep it from giving

@@ -25,6 +25,7 @@ const (
 	OpAppend  Op = "append"
 	OpHead    Op = "head"
 	OpCheck   Op = "check"
+	OpDiscard Op = "discard"
 	OpRelease Op = "release"
 )
 
@@ -32,7 +33,7 @@ const (
 // with an outcome that nobody knows.
 func (o Op) Writes() bool {
 	switch o {
-	case OpCreate, OpOpen, OpDelete, OpAppend, OpRelease:
+	case OpCreate, OpOpen, OpDelete, OpAppend, OpDiscard, OpRelease:
 		return true
 	}
 	return false
@@ -297,6 +298,10 @@ func (w *faultyWriter) Head(ctx context.Context) (head int64, err error) {
 
 func (w *faultyWriter) Check(ctx context.Context) error {
 	return w.f.do(ctx, OpCheck, w.id, func() error { return w.Writer.Check(ctx) }, nil)
+}
+
+func (w *faultyWriter) Discard(ctx context.Context) error {
+	return w.f.do(ctx, OpDiscard, w.id, func() error { return w.Writer.Discard(ctx) }, nil)
 }
 
 func (w *faultyWriter) Close(ctx context.Context) (err error) {

@@ -19,6 +19,7 @@ import (
 type modelSession struct {
 	at    int64
 	root  session.ID
+	up    session.ID // whose child it is
 	log   []session.Event
 	cells map[string]string // key to value and seq, as of a listing
 	// owner is the process that holds it, or -1; writers are its writers, one a store.
@@ -71,6 +72,7 @@ func Walk(t *testing.T, done *int64, factories ...Factory) func(rt *rapid.T) {
 			"open":     count(m.open),
 			"close":    count(m.close),
 			"delete":   count(m.delete),
+			"discard":  count(m.discard),
 			"read":     count(m.read),
 			"list":     count(m.list),
 			"die":      count(m.die),
@@ -191,8 +193,9 @@ func (m *model) create(t *rapid.T) {
 		}
 	}
 	if len(m.sessions) > 0 && rapid.Bool().Draw(t, "child") {
-		_, parent := m.pick(t)
+		of, parent := m.pick(t)
 		s.root, meta.Root = parent.root, parent.root
+		s.up, h.ParentSession = of, of
 	}
 	if m.refuses(s.root, p) {
 		missing := want
@@ -307,6 +310,11 @@ func (m *model) delete(t *rapid.T) {
 	if inUse {
 		return
 	}
+	m.gone(t, id, p)
+}
+
+// gone takes a session out of the model, and checks that the backends have none.
+func (m *model) gone(t *rapid.T, id session.ID, p int) {
 	delete(m.sessions, id)
 	m.each(t, "look for "+string(id), p, func(_ int, r *rig) error {
 		if found, err := r.Exists(r.ctx, id); err != nil || found {
@@ -314,6 +322,34 @@ func (m *model) delete(t *rapid.T) {
 		}
 		return nil
 	}, fine)
+}
+
+// discard has a session's writer delete it.
+func (m *model) discard(t *rapid.T) {
+	id, s := m.pick(t)
+	if s.owner < 0 {
+		t.Skip("not held")
+	}
+	want := fine
+	for other, o := range m.sessions {
+		rec, _ := m.rigs[0][0].log(other) // what a prefix names is the store's to say
+		if o.up == id || rec.Meta.Prefix.ID == id {
+			want = is(session.ErrInUse)
+		}
+	}
+	failed := false
+	m.each(t, "discard "+string(id), s.owner, func(i int, r *rig) error {
+		err := s.writers[i].Discard(r.ctx)
+		failed = err != nil
+		return err
+	}, want)
+	if failed {
+		return
+	}
+	m.each(t, "append behind the end", s.owner, func(i int, r *rig) error {
+		return s.writers[i].Append(r.ctx, int64(len(s.log)), m.events(int64(len(s.log)), 1), nil)
+	}, is(session.ErrClosed))
+	m.gone(t, id, s.owner)
 }
 
 // die ends the second process without a word, and begins another.
@@ -353,6 +389,7 @@ func (m *model) late(t *rapid.T) {
 			m.release(t, s)
 		}
 	}
+	m.each(t, "discard by the dead", 0, func(i int, r *rig) error { return writers[i].Discard(r.ctx) }, func(err error) bool { return err != nil })
 	m.each(t, "append by the dead", 0, func(i int, r *rig) error {
 		head, err := writers[i].Head(r.ctx)
 		if err != nil {

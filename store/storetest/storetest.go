@@ -47,6 +47,7 @@ func Run(t *testing.T, f Factory) {
 	t.Run("Ownership", func(t *testing.T) { testOwnership(t, f) })
 	t.Run("Prefix", func(t *testing.T) { testPrefix(t, f) })
 	t.Run("Delete", func(t *testing.T) { testDelete(t, f) })
+	t.Run("Discard", func(t *testing.T) { testDiscard(t, f) })
 	t.Run("List", func(t *testing.T) { testList(t, f) })
 	t.Run("ReadersChangeNothing", func(t *testing.T) { testReadersChangeNothing(t, f) })
 	t.Run("Model", func(t *testing.T) { testModel(t, f) })
