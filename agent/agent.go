@@ -184,6 +184,10 @@ func (a *Agent) Prompts() *prompt.Scope { return a.prompts }
 // Options returns what the agent was declared with.
 func (a *Agent) Options() Options { return a.options }
 
+// Declare replaces what the agent was declared with, for one whose log says what it is.
+// It may be called during Setup only.
+func (a *Agent) Declare(o Options) { a.options = o }
+
 // Registry returns the registry that the agent lives in.
 func (a *Agent) Registry() *Registry { return a.reg }
 

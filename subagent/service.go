@@ -24,19 +24,32 @@ type Config struct {
 	// MaxDepth bounds the depth of every child of the deployment, whatever a
 	// request says (seam DEP-14). nil is no bound.
 	MaxDepth *int64
-	// MaxChildren bounds the runs of one parent that are not settled; 0 is no bound.
+	// MaxChildren bounds the runs of one parent that are not settled together with its
+	// continuable children that are resident; 0 is no bound.
 	MaxChildren int
+	// Host, if set, is bound to the service: the one way in which people act on
+	// continuable children.
+	Host *Host
+	// NoNotices sends no settlement notices: a child that settles tells its parent
+	// nothing by itself then (amendment P15).
+	NoNotices bool
 	// Logger gets what nobody can be told otherwise; nil discards it.
 	Logger *slog.Logger
 }
 
-// Service is the seam. It is safe for concurrent use.
+// Service is the seam. It is safe for concurrent use. What it does with continuable
+// children stands with StartContinuable.
 type Service struct {
 	cfg   Config
 	ctx   context.Context
 	units []func() // take the projection units back
 
 	schemas schemas
+	m       *manager
+	setups  setups
+	end     sync.Once // begins the drain of Close
+	drained chan struct{}
+	endErr  error // of the drain; final when drained is closed
 
 	mu        sync.Mutex // guards following
 	providers []*registration
@@ -64,20 +77,32 @@ func New(ctx context.Context, cfg Config) (*Service, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Service{cfg: cfg, ctx: context.WithoutCancel(ctx), open: map[*agent.Agent]map[*ticket]struct{}{}}
-	if cfg.Projections == nil {
-		return s, nil
+	s := &Service{cfg: cfg, ctx: context.WithoutCancel(ctx), open: map[*agent.Agent]map[*ticket]struct{}{}, drained: make(chan struct{})}
+	s.m = newManager(s)
+	if cfg.Projections != nil {
+		if err := s.register(); err != nil {
+			return nil, err
+		}
 	}
+	if cfg.Host != nil && !cfg.Host.m.CompareAndSwap(nil, s.m) {
+		s.unregister()
+		return nil, errors.New("subagent service: Host is bound to another service")
+	}
+	return s, nil
+}
+
+// register adds the projection units that the service needs.
+func (s *Service) register() error {
 	// Who a child is, and what it does and for how long (seam PROJ-04).
 	for _, u := range []projection.Unit{projection.IdentityUnit(), projection.StateUnit()} {
-		unregister, err := cfg.Projections.Register(u)
+		unregister, err := s.cfg.Projections.Register(u)
 		if err != nil {
 			s.unregister()
-			return nil, fmt.Errorf("subagent service: %w", err)
+			return fmt.Errorf("subagent service: %w", err)
 		}
 		s.units = append(s.units, unregister)
 	}
-	return s, nil
+	return nil
 }
 
 func (s *Service) unregister() {
@@ -118,8 +143,9 @@ var errProbe = errors.New("the run has not settled")
 func (s *Service) admit(parent *agent.Agent) (*ticket, error) {
 	t := &ticket{parent: parent}
 	for probed := false; ; probed = true {
+		resident := s.m.count(parent.ID())
 		s.mu.Lock()
-		full := s.cfg.MaxChildren > 0 && len(s.open[parent]) >= s.cfg.MaxChildren
+		full := s.cfg.MaxChildren > 0 && resident+len(s.open[parent]) >= s.cfg.MaxChildren
 		switch {
 		case s.closed:
 			s.mu.Unlock()
@@ -135,7 +161,7 @@ func (s *Service) admit(parent *agent.Agent) (*ticket, error) {
 			s.mu.Unlock()
 			return t, nil
 		case probed:
-			n := len(s.open[parent])
+			n := resident + len(s.open[parent])
 			s.mu.Unlock()
 			return nil, errorf(CodeLimitReached, "limit reached: agent %s has %d subagents at work, the most that it may have at once", parent.ID(), n)
 		}
@@ -153,6 +179,17 @@ func (s *Service) admit(parent *agent.Agent) (*ticket, error) {
 			}
 		}
 	}
+}
+
+// runs counts the runs of a parent that are not known to be settled.
+func (s *Service) runs(parent session.ID) int {
+	a, live := s.cfg.Agents.Get(parent)
+	if !live {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.open[a])
 }
 
 // settled asks a run without waiting.
@@ -207,17 +244,42 @@ func (s *Service) restLocked() {
 // CloseAdmission refuses new starts from now on. It does not wait, and hooks may
 // call it: the first step of every teardown.
 func (s *Service) CloseAdmission() {
+	s.m.shut()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 }
 
-// Close refuses new starts and returns when every run has settled and its end
-// was told, or with the cause of ctx's end. It cancels nothing: runs belong to
-// whoever holds them, and children end with the agents that own them.
+// Close refuses new starts, ends every continuable child, children first, and returns
+// when they are released, every run has settled and its end was told, or with the cause
+// of ctx's end. What waits in the inboxes of continuable children is kept, for when they
+// are opened again. It cancels no run: those belong to whoever holds them, and one-shot
+// children end with the agents that own them.
+//
+// The error is CodeActivationTeardownFailed with whatever failed, after everything ended.
 func (s *Service) Close(ctx context.Context) error {
+	s.CloseAdmission()
+	s.end.Do(func() {
+		// Joined by every Close through drained.
+		go func() {
+			s.endErr = s.m.drain()
+			close(s.drained)
+		}()
+	})
+	select {
+	case <-s.drained:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := s.closeRuns(ctx); err != nil {
+		return err
+	}
+	return s.endErr
+}
+
+// closeRuns waits until no ticket is out.
+func (s *Service) closeRuns(ctx context.Context) error {
 	s.mu.Lock()
-	s.closed = true
 	if s.tickets == 0 {
 		s.mu.Unlock()
 		s.unregister()

@@ -115,15 +115,15 @@ func (s *Service) watch(t *ticket, start StartEdge, hooks []*hookEntry) {
 	var res Result
 	err := errors.New("the run's Wait ended its goroutine instead of returning")
 	// Deferred for that: who was told of the start is told of the end.
-	defer func() { s.ended(start, hooks, res, err) }()
+	defer func() { s.tellEnded(start, hooks, res, err) }()
 	err = contain(func() (err error) {
 		res, err = t.run.Wait(s.ctx)
 		return err
 	})
 }
 
-// ended tells the end of a run to those that were told of its start.
-func (s *Service) ended(start StartEdge, hooks []*hookEntry, res Result, err error) {
+// tellEnded tells the end of a run to those that were told of its start.
+func (s *Service) tellEnded(start StartEdge, hooks []*hookEntry, res Result, err error) {
 	end := EndEdge{StartEdge: start}
 	if err != nil {
 		if _, ok := asError[*panicError](err); ok {
@@ -201,12 +201,8 @@ func (s *Service) resolve(ctx context.Context, provider string, req Request) (Pr
 		return nil, nil, err
 	}
 	if s.cfg.MaxDepth != nil {
-		depth, err := compose.ChildDepth(req.Parent, nil)
-		if err != nil {
+		if _, err := s.childDepth(req.Parent, nil); err != nil {
 			return nil, nil, err
-		}
-		if depth > *s.cfg.MaxDepth {
-			return nil, nil, errorf(CodeLimitReached, "limit reached: a subagent at delegation depth %d is beyond the deployment's bound of %d", depth, *s.cfg.MaxDepth)
 		}
 	}
 	return p, &ResolvedRequest{Request: detach(req), Descriptor: d, Schema: schema}, nil

@@ -161,6 +161,9 @@ type StartEdge struct {
 	// Parent is the agent that delegated. Label is the request's, or "".
 	Parent *agent.Agent
 	Label  string
+	// Epoch counts the residencies of a continuable child, from 1; 0 is a one-shot run.
+	// Parent is nil where a person resumed the child and its parent was not live.
+	Epoch int64
 }
 
 // EndEdge closes the pair: subagent/end.

@@ -29,6 +29,7 @@ package fork
 import (
 	"context"
 
+	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/subagent/internal/inproc"
@@ -63,11 +64,25 @@ func (p *Provider) InheritsParentContext() bool { return true }
 // Start implements subagent.Provider. The cut is taken before anything waits: what
 // the parent completes meanwhile is not in it.
 func (p *Provider) Start(ctx context.Context, req *subagent.ResolvedRequest) (subagent.Run, error) {
-	var seed *session.Seed
-	if prefix := req.Parent.Session().Prefix(); prefix != nil {
-		seed = &session.Seed{Prefix: prefix}
-	}
-	return inproc.Start(ctx, req, seed)
+	return inproc.Start(ctx, req, completed(req.Parent))
 }
 
-var _ subagent.Provider = (*Provider)(nil)
+// completed returns the completed turns of an agent, or nil without any.
+func completed(a *agent.Agent) *session.Seed {
+	if prefix := a.Session().Prefix(); prefix != nil {
+		return &session.Seed{Prefix: prefix}
+	}
+	return nil
+}
+
+// PrepareContinuable implements subagent.ContinuablePreparer: a continuable child inherits
+// the same once, at its start; what it is resumed with later is its own log alone (seam
+// FORK-08…10).
+func (p *Provider) PrepareContinuable(_ context.Context, prep subagent.Preparation) (*session.Seed, error) {
+	return completed(prep.Parent), nil
+}
+
+var (
+	_ subagent.Provider            = (*Provider)(nil)
+	_ subagent.ContinuablePreparer = (*Provider)(nil)
+)

@@ -6,6 +6,7 @@ package spawn
 import (
 	"context"
 
+	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/subagent/internal/inproc"
 )
@@ -41,4 +42,12 @@ func (p *Provider) Start(ctx context.Context, req *subagent.ResolvedRequest) (su
 	return inproc.Start(ctx, req, nil)
 }
 
-var _ subagent.Provider = (*Provider)(nil)
+// PrepareContinuable implements subagent.ContinuablePreparer: nothing is inherited.
+func (p *Provider) PrepareContinuable(context.Context, subagent.Preparation) (*session.Seed, error) {
+	return nil, nil
+}
+
+var (
+	_ subagent.Provider            = (*Provider)(nil)
+	_ subagent.ContinuablePreparer = (*Provider)(nil)
+)

@@ -80,7 +80,7 @@ func (l *Lifecycle) started(e subagent.StartEdge) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case e.RunID == "" || e.Provider == "" || e.ID == "" || e.Parent == nil:
+	case e.RunID == "" || e.Provider == "" || e.ID == "" || e.Parent == nil && e.Epoch == 0:
 		l.breach("I15", "a start is incomplete: %+v", e)
 	case l.seen[e.RunID]:
 		l.breach("I15", "run id %s was used before", e.RunID)
@@ -100,7 +100,7 @@ func (l *Lifecycle) started(e subagent.StartEdge) {
 		l.breach("I15", "run %s is not local, but agent %s is live", e.RunID, e.ID)
 	case !published && e.Local:
 		l.breach("I15", "run %s is local, but no agent %s was published", e.RunID, e.ID)
-	case e.Local && parent != e.Parent.ID():
+	case e.Local && e.Parent != nil && parent != e.Parent.ID():
 		l.breach("I15", "agent %s records %s as its parent, not %s", e.ID, parent, e.Parent.ID())
 	}
 }

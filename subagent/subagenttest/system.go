@@ -48,6 +48,8 @@ type Options struct {
 	// Adapter answers instead of the answers given with Answer.
 	Adapter llm.Adapter
 	Logger  *slog.Logger
+	// NoNotices is as in subagent.Config.
+	NoNotices bool
 	// Unwatched leaves the companion out, for benchmarks.
 	Unwatched bool
 }
@@ -62,12 +64,15 @@ type System struct {
 	Prompts   *prompt.Registry
 	Agents    *agent.Registry
 	Service   *subagent.Service
+	// Host acts for people on continuable children.
+	Host      *subagent.Host
 	Lifecycle *Lifecycle
 	// Adapter is the scripted model behind Answer.
 	Adapter *scripted.Adapter
 
 	mu      sync.Mutex // guards following
 	answers map[string][]scripted.Step
+	other   []scripted.Step
 	crashed bool
 }
 
@@ -111,7 +116,10 @@ func NewSystem(t testing.TB, o Options) *System {
 		Approver: o.Approver, MaxLive: o.MaxLive, MaxParallelTools: o.MaxParallelTools, Logger: o.Logger,
 	})
 	check(err)
-	s.Service, err = subagent.New(ctx, subagent.Config{Agents: s.Agents, Projections: o.Projections, MaxDepth: o.MaxDepth, MaxChildren: o.MaxChildren, Logger: o.Logger})
+	s.Host = &subagent.Host{}
+	s.Service, err = subagent.New(ctx, subagent.Config{
+		Agents: s.Agents, Projections: o.Projections, MaxDepth: o.MaxDepth, MaxChildren: o.MaxChildren, Host: s.Host, NoNotices: o.NoNotices, Logger: o.Logger,
+	})
 	check(err)
 	if !o.Unwatched {
 		s.Lifecycle = Watch(t, s.Service)
@@ -124,11 +132,26 @@ func (s *System) close(t testing.TB, ctx context.Context) {
 	s.mu.Lock()
 	crashed := s.crashed
 	s.mu.Unlock()
-	if err := s.Agents.Close(ctx); err != nil && (!crashed || !fenced(err)) {
-		t.Errorf("close the agents: %v", err)
+	// As at the end of a process: the roots stop first, then continuable children end,
+	// children first (seam SCOPE-17).
+	s.Service.CloseAdmission()
+	var roots []*agent.Agent
+	for _, a := range s.Agents.Roots() {
+		if a.Root() {
+			roots = append(roots, a)
+			a.CloseAdmission(true)
+		}
 	}
-	if err := s.Service.Close(ctx); err != nil {
+	if err := s.Service.Close(ctx); err != nil && (!crashed || !fenced(err)) {
 		t.Errorf("close the service: %v", err)
+	}
+	var errs []error
+	for _, a := range roots {
+		errs = append(errs, a.Dispose(ctx, true))
+	}
+	errs = append(errs, s.Agents.Close(ctx))
+	if err := errors.Join(errs...); err != nil && (!crashed || !fenced(err)) {
+		t.Errorf("close the agents: %v", err)
 	}
 	if s.Lifecycle != nil {
 		s.Lifecycle.Settled()
@@ -151,6 +174,9 @@ func (s *System) Crashed() {
 
 // fenced reports whether nothing is wrong but that another process owns the logs.
 func fenced(err error) bool {
+	if se, ok := err.(*subagent.Error); ok && se.Err != nil {
+		return fenced(se.Err)
+	}
 	if list, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, part := range list.Unwrap() {
 			if !fenced(part) {
@@ -171,11 +197,21 @@ func (s *System) Answer(prompt string, steps ...scripted.Step) {
 	s.answers[prompt] = steps
 }
 
+// Otherwise says what an agent answers to a prompt that Answer names no answer for.
+func (s *System) Otherwise(steps ...scripted.Step) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.other = steps
+}
+
 func (s *System) answer(_ context.Context, req *llm.Request) (scripted.Step, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text := scripted.PromptText(req)
 	steps := s.answers[text]
+	if steps == nil {
+		steps = s.other
+	}
 	if len(steps) == 0 {
 		return nil, fmt.Errorf("no answer was given for the prompt %q", text)
 	}

@@ -79,22 +79,12 @@ func describe(d *session.DescriptorEvent) func(*agent.Agent, int64) ([]session.D
 	}
 }
 
-// reason maps the turn that accounts for the work (core L37, seam DRV-12).
+// reason maps the turn that accounts for the work.
 func reason(end *session.TurnEnd) subagent.StopReason {
 	if end == nil {
 		return subagent.StopError
 	}
-	switch end.Kind {
-	case session.EndCompleted:
-		return subagent.StopCompleted
-	case session.EndMaxTokens:
-		return subagent.StopMaxTokens
-	case session.EndAborted:
-		return subagent.StopAborted
-	case session.EndBlocked, session.EndRefusal:
-		return subagent.StopRefusal
-	}
-	return subagent.StopError
+	return subagent.ReasonOf(end, subagent.StopError)
 }
 
 // maxDiagnostic bounds a diagnostic, in bytes (seam RUN-13).

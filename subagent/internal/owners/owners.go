@@ -267,7 +267,7 @@ func (g *Graph[K]) ShutAll() { g.over = true }
 func (g *Graph[K]) Below(roots ...K) []K {
 	list := make([]K, 0, len(g.acts))
 	for k, a := range g.acts {
-		if len(roots) == 0 || g.above(a.path, func(p K) bool { return slices.Contains(roots, p) }) {
+		if len(roots) == 0 || g.Under(a.path, roots...) {
 			list = append(list, k)
 		}
 	}
@@ -296,6 +296,11 @@ func (g *Graph[K]) Below(roots ...K) []K {
 }
 
 func (g *Graph[K]) bySeq(a, b K) int { return cmp.Compare(g.acts[a].seq, g.acts[b].seq) }
+
+// Under reports whether what is made below path would be strictly below any of the roots.
+func (g *Graph[K]) Under(path []K, roots ...K) bool {
+	return g.above(path, func(k K) bool { return slices.Contains(roots, k) })
+}
 
 // Descends reports whether an Activation is below an agent, at any depth: whether that
 // is an ancestor of it (seam INT-09). Nobody is below itself (seam INT-11).

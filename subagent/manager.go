@@ -1,0 +1,573 @@
+package subagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"weak"
+
+	"github.com/google/uuid"
+
+	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/message"
+	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/subagent/internal/owners"
+)
+
+// manager holds the Activations of continuable children: one residency each, from the
+// moment when a child is made or resumed until its agent is disposed. It is the service's
+// own; providers, tools and children never see it.
+//
+// A waiting child costs no goroutine. Whatever may change what a child is doing ends in
+// ask, the one gate at which residency is derived and settlement decided.
+type manager struct {
+	svc    *Service
+	agents *agent.Registry
+
+	running sync.WaitGroup // goroutines that end Activations
+
+	mu       sync.Mutex // guards following; an agent's or a log's lock may be taken below it
+	graph    owners.Graph[key]
+	entries  map[session.ID]*activation // those that are made, resident, or being disposed
+	resident map[key]*activation        // those of them that have an agent in the graph
+	children map[session.ID]int         // how many entries each session is the parent of
+	trees    map[session.ID]int         // and the root of
+	parents  map[key]*parent
+	moved    chan struct{} // closed and replaced whenever an entry leaves
+	over     bool          // admission is closed for good
+}
+
+// key stands for an exact agent and does not keep it alive (seam OWN-09, GO-03, GO-04).
+type key = weak.Pointer[agent.Agent]
+
+func keyOf(a *agent.Agent) key { return weak.Make(a) }
+
+func newManager(s *Service) *manager {
+	return &manager{
+		svc: s, agents: s.cfg.Agents, entries: map[session.ID]*activation{}, resident: map[key]*activation{},
+		children: map[session.ID]int{}, trees: map[session.ID]int{}, parents: map[key]*parent{}, moved: make(chan struct{}),
+	}
+}
+
+// activation is one residency of a continuable child.
+type activation struct {
+	id     session.ID
+	parent session.ID // its durable direct parent
+	tree   session.ID // the root of its tree
+
+	ready chan struct{} // closed when it is resident, or will not be
+	gone  chan struct{} // closed when it is released
+
+	// Set before ready is closed, and constant then.
+	agent  *agent.Agent
+	handle *agent.Handle
+	key    key
+	fresh  bool // its session is new: until it has accepted something nothing of it is stored
+	edge   StartEdge
+	hooks  []*hookEntry // who was told of the start
+	setup  *setupBatch
+
+	// The outcome of the epoch; guarded by the log's lock, see with.
+	outcome session.Outcome
+	with    func(func())
+
+	mu      sync.Mutex
+	failure error // why a turn failed; guarded by mu
+
+	// Guarded by the manager's lock.
+	path    []key                   // whom it is made below
+	abort   context.CancelCauseFunc // ends the making
+	entered bool                    // it is in the graph
+	holds   int                     // deliveries under way: it does not settle meanwhile
+	unheld  chan struct{}           // closed when holds gets 0, if somebody waits
+	told    bool                    // somebody has an id of this epoch: its end is told
+	waiter  *Awaited
+	ending  ending
+	waits   []*activation // released before it
+
+	err error // of its disposal; final when gone is closed
+}
+
+var (
+	errOver    = errorf(CodeDraining, "the subagent service is closing")
+	errDrained = errorf(CodeDraining, "nothing may begin below this agent any more: its subagents are being drained")
+)
+
+func errDraining() error { return errOver }
+
+// refusal turns what the graph says into an error of the seam.
+func (m *manager) refusalLocked(id session.ID, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, owners.ErrDraining) && m.over:
+		return errOver
+	case errors.Is(err, owners.ErrDraining):
+		return errDrained
+	case errors.Is(err, owners.ErrClosing):
+		return errorf(CodeActivationClosing, "subagent %s, or the one that would own it, is being closed", id)
+	}
+	return &Error{Code: CodeOwnershipConflict, Msg: fmt.Sprintf("subagent %s", id), Err: err}
+}
+
+// shut refuses whatever would begin from now on.
+func (m *manager) shut() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.over = true
+	m.graph.ShutAll()
+}
+
+func (m *manager) closed() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.over
+}
+
+// known reports whether a session of that id is live here or in the making.
+func (m *manager) known(id session.ID) bool {
+	m.mu.Lock()
+	_, entry := m.entries[id]
+	m.mu.Unlock()
+	if entry {
+		return true
+	}
+	if _, live := m.agents.Get(id); live {
+		return true
+	}
+	_, live := m.agents.Sessions().Get(id)
+	return live
+}
+
+// path returns whom a child of a is below, nearest first, as far as they are live
+// (seam OWN-10).
+func (m *manager) path(a *agent.Agent) []key {
+	var path []key
+	seen := map[session.ID]bool{}
+	for a != nil && !seen[a.ID()] {
+		seen[a.ID()] = true
+		path = append(path, keyOf(a))
+		a, _ = m.agents.Get(a.Session().Header().ParentSession)
+	}
+	return path
+}
+
+// reserve claims the id of a new child, which no delivery finds before it is ready.
+func (m *manager) reserve(id session.ID, parent *agent.Agent) (*activation, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.over {
+		return nil, errOver
+	}
+	if m.entries[id] != nil {
+		return nil, errDuplicate(id)
+	}
+	return m.enlistLocked(id, parent.ID(), parent.Session().Root())
+}
+
+func (m *manager) enlistLocked(id, parent, tree session.ID) (*activation, error) {
+	if most := m.svc.cfg.MaxChildren; most > 0 {
+		if n := m.children[parent] + m.svc.runs(parent); n >= most {
+			return nil, errorf(CodeLimitReached, "limit reached: agent %s has %d subagents at work, the most that it may have at once", parent, n)
+		}
+	}
+	act := &activation{id: id, parent: parent, tree: tree, ready: make(chan struct{}), gone: make(chan struct{})}
+	m.entries[id] = act
+	m.children[parent]++
+	m.trees[tree]++
+	return act, nil
+}
+
+// count returns how many continuable children of a session are not released.
+func (m *manager) count(parent session.ID) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.children[parent]
+}
+
+// forget takes back an entry that did not become resident.
+func (m *manager) forget(act *activation) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.delistLocked(act)
+	close(act.ready)
+	m.releasedLocked(act)
+}
+
+// delistLocked lets a new Activation of the same id begin.
+func (m *manager) delistLocked(act *activation) {
+	delete(m.entries, act.id)
+	if m.children[act.parent]--; m.children[act.parent] == 0 {
+		delete(m.children, act.parent)
+	}
+}
+
+func (m *manager) releasedLocked(act *activation) {
+	if m.trees[act.tree]--; m.trees[act.tree] == 0 {
+		delete(m.trees, act.tree)
+	}
+	close(act.gone)
+	close(m.moved)
+	m.moved = make(chan struct{})
+}
+
+// making admits a step of the making of an entry, which a drain ends: ctx has its cause
+// then. done must be called when the step is over.
+func (m *manager) making(ctx context.Context, act *activation, path []key) (_ context.Context, done func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.refusalLocked(act.id, m.graph.Admits(path)); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	act.path, act.abort = path, cancel
+	return ctx, func() { cancel(nil) }, nil
+}
+
+// birth is how an Activation comes to be.
+type birth struct {
+	parent          *agent.Agent // nil where it is not live
+	provider, label string
+	path            []key
+	above           []string // ids of those above it, outermost first
+	fresh           bool
+	// compose makes the child what it is, create publishes it: agent.Registry.Create or
+	// Resume.
+	compose func(ctx context.Context, a *agent.Agent) error
+	create  func(ctx context.Context, setup func(context.Context, *agent.Agent) error, commit func() error) (*agent.Handle, error)
+}
+
+// bear makes an entry resident and tells the start of its epoch. It is held then: whoever
+// made it submits what it is to do, or rolls it back. On error the entry is forgotten,
+// and nothing of the child is left.
+func (m *manager) bear(ctx context.Context, act *activation, b *birth) error {
+	ctx, done, err := m.making(ctx, act, b.path)
+	if err != nil {
+		m.forget(act)
+		return err
+	}
+	defer done()
+	act.fresh = b.fresh
+	setup := func(ctx context.Context, a *agent.Agent) error { return m.compose(ctx, act, a, b.compose) }
+	commit := func() error {
+		if err := act.setup.commit(); err != nil {
+			return err
+		}
+		// Owned before it can run (seam OWN-02, CONT-20).
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if err := m.refusalLocked(act.id, m.graph.Enter(act.key, b.path)); err != nil {
+			return err
+		}
+		act.entered = true
+		m.resident[act.key] = act
+		return nil
+	}
+	h, err := b.create(ctx, setup, commit)
+	if err != nil {
+		m.unmake(act)
+		if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
+			return cause
+		}
+		return err
+	}
+	act.edge = StartEdge{
+		RunID: uuid.NewString(), Provider: b.provider, ID: act.id, Local: true, Parent: b.parent, Label: b.label,
+		Epoch: h.Agent().Session().Epochs().Settled + 1,
+	}
+	m.mu.Lock()
+	act.handle = h
+	act.holds = 1
+	act.abort = nil
+	close(act.ready)
+	err = context.Cause(ctx)
+	if err == nil {
+		err = m.refusalLocked(act.id, m.graph.Admits(b.path))
+	}
+	m.mu.Unlock()
+	if err != nil {
+		m.rollback(act)
+		return err
+	}
+	m.tellStart(act)
+	return nil
+}
+
+// compose makes an unpublished agent the child of an entry.
+func (m *manager) compose(ctx context.Context, act *activation, a *agent.Agent, base func(context.Context, *agent.Agent) error) error {
+	act.agent, act.key = a, keyOf(a)
+	if err := base(ctx, a); err != nil {
+		return err
+	}
+	var err error
+	if act.setup, err = m.svc.setups.apply(ctx, a, m.svc.fault); err != nil {
+		return err
+	}
+	// If the creation fails, the agent's own teardown is what releases them.
+	a.OnDispose(func() {
+		if err := act.setup.release(); err != nil {
+			m.svc.fault("releasing the setup of a subagent failed", err, "agent", string(act.id))
+		}
+	})
+	s := a.Session()
+	act.with, _ = s.Watch(&act.outcome)
+	// An epoch that a crash cut goes on, with what came before in it.
+	from := s.Header().SeedLength
+	if e := s.Epochs(); e.Last != nil {
+		from = e.LastSeq + 1
+	}
+	for e := range s.Events(from) {
+		act.with(func() { act.outcome.Apply(&e) })
+	}
+	a.AddHooks(agent.Hooks{Failed: func(_ *agent.Agent, err error) {
+		act.mu.Lock()
+		defer act.mu.Unlock()
+		act.failure = err
+	}})
+	a.OnRest(func() { m.ask(act) })
+	return nil
+}
+
+// unmake forgets an entry whose agent did not come to be.
+func (m *manager) unmake(act *activation) {
+	m.mu.Lock()
+	var owner key
+	emptied := false
+	if act.entered {
+		delete(m.resident, act.key)
+		m.graph.Close(act.key)
+		var err error
+		if owner, _, emptied, err = m.graph.Release(act.key); err != nil {
+			m.svc.fault("a subagent that was not made owns children", err, "agent", string(act.id))
+		}
+	}
+	m.delistLocked(act)
+	close(act.ready)
+	m.releasedLocked(act)
+	above := m.resident[owner]
+	m.mu.Unlock()
+	if emptied && above != nil {
+		m.ask(above)
+	}
+}
+
+// tellStart opens the pair of lifecycle edges, before anything is submitted (seam EVT-19).
+func (m *manager) tellStart(act *activation) {
+	act.hooks = m.svc.listeners()
+	for _, e := range act.hooks {
+		if e.hooks.Started != nil && e.concerns(act.edge.Parent) {
+			m.svc.tell("subagent/start", func() { e.hooks.Started(act.edge) })
+		}
+	}
+}
+
+// submit gives a new Activation what it was made for, and takes it back if that is
+// refused.
+func (m *manager) submit(ctx context.Context, act *activation, parent *agent.Agent, path []key, msg message.Message) error {
+	m.mu.Lock()
+	acc, err := m.beginLocked(ctx, act, parent, path, msg)
+	m.mu.Unlock()
+	if err == nil {
+		if err = acc.Finish(ctx); err == nil {
+			m.accepted(act)
+			m.unhold(act)
+			return nil
+		}
+		err = m.refused(act, err)
+	}
+	m.rollback(act)
+	return err
+}
+
+// beginLocked is the last look before a message is in the inbox: between it and that
+// nothing happens (seam FUP-25). It does not hold the Activation.
+func (m *manager) beginLocked(ctx context.Context, act *activation, parent *agent.Agent, path []key, msg message.Message) (*agent.Acceptance, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	if parent != nil {
+		if err := m.authorizedLocked(act, parent); err != nil {
+			return nil, err
+		}
+	}
+	if err := m.refusalLocked(act.id, m.graph.Deliver(act.key, path)); err != nil {
+		return nil, err
+	}
+	acc, err := act.agent.Begin(msg, session.NextTurn, true)
+	if errors.Is(err, agent.ErrDisposed) {
+		return nil, &Error{Code: CodeActivationClosing, Msg: fmt.Sprintf("subagent %s is being closed", act.id), Err: err}
+	}
+	return acc, err
+}
+
+// authorizedLocked refuses who is not the exact live direct parent (seam AUTH-01…05).
+func (m *manager) authorizedLocked(act *activation, parent *agent.Agent) error {
+	if _, live := m.agents.Live(parent); !live {
+		return errorf(CodeUnauthorized, "subagent %s takes work from its live parent alone, and %s is not the live agent of that id", act.id, parent.ID())
+	}
+	if act.parent != parent.ID() {
+		return errorf(CodeUnauthorized, "subagent %s is not a child of %s", act.id, parent.ID())
+	}
+	return nil
+}
+
+// accepted notes that somebody has got an id of the epoch.
+func (m *manager) accepted(act *activation) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	act.told = true
+}
+
+// refused says why a message that was in the inbox already is not accepted.
+func (m *manager) refused(act *activation, err error) error {
+	if !errors.Is(err, agent.ErrDisposed) {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.over || m.graph.Admits(act.path) != nil {
+		return &Error{Code: CodeDraining, Msg: fmt.Sprintf("subagent %s was drained before it had accepted the message", act.id), Err: err}
+	}
+	return &Error{Code: CodeActivationClosing, Msg: fmt.Sprintf("subagent %s was closed before it had accepted the message", act.id), Err: err}
+}
+
+// unhold ends a delivery.
+func (m *manager) unhold(act *activation) {
+	m.mu.Lock()
+	m.unholdLocked(act)
+	m.mu.Unlock()
+	m.ask(act)
+}
+
+func (m *manager) unholdLocked(act *activation) {
+	if act.holds--; act.holds == 0 && act.unheld != nil {
+		close(act.unheld)
+		act.unheld = nil
+	}
+}
+
+// ask is the gate: it derives what an Activation is doing, and opens its settlement if
+// it is doing nothing and owns nothing (seam SET-01, SET-08). Whatever may have been the
+// last thing that kept one resident calls it; asking too often costs nothing.
+func (m *manager) ask(act *activation) {
+	m.mu.Lock()
+	if act.handle == nil || act.holds > 0 || m.graph.Closing(act.key) || m.resident[act.key] != act ||
+		m.graph.Residency(act.key, true) != owners.Settled || !act.agent.Retire() {
+		m.mu.Unlock()
+		return
+	}
+	begun := m.endLocked([]*activation{act}, nil, ending{keep: true})
+	m.mu.Unlock()
+	m.end(begun)
+}
+
+// delivery is a message for a child that exists.
+type delivery struct {
+	// parent is the exact agent whose authority it is; nil for the Host, who names the
+	// parent by its id.
+	parent   *agent.Agent
+	parentID session.ID
+	child    session.ID
+	content  []message.Block
+	source   message.Source
+}
+
+// deliver routes a message to where its child is (seam FUP).
+func (m *manager) deliver(ctx context.Context, d delivery) (message.ID, error) {
+	if d.child == "" {
+		return "", errorf(CodeInvalidRequest, "follow up: no subagent is named")
+	}
+	if len(d.content) == 0 {
+		return "", errorf(CodeInvalidRequest, "follow up subagent %s: the message is empty", d.child)
+	}
+	msg := message.Message{ID: agent.NewMessageID(), Role: message.RoleUser, Content: cloneBlocks(d.content), Source: d.source}
+	if d.parent != nil {
+		if _, live := m.agents.Live(d.parent); !live {
+			return "", errorf(CodeUnauthorized, "follow up subagent %s: %s is not the live agent of that id", d.child, d.parent.ID())
+		}
+		if err := m.attend(ctx, d.parent); err != nil {
+			return "", err
+		}
+	}
+	for {
+		if err := context.Cause(ctx); err != nil {
+			return "", err
+		}
+		m.mu.Lock()
+		act := m.entries[d.child]
+		path := m.pathOf(&d)
+		switch {
+		case m.over:
+			m.mu.Unlock()
+			return "", errOver
+		case act == nil:
+			if err := m.refusalLocked(d.child, m.graph.Admits(path)); err != nil {
+				m.mu.Unlock()
+				return "", err
+			}
+			m.mu.Unlock()
+			act, err := m.revive(ctx, &d, path)
+			if err != nil {
+				return "", err
+			}
+			if act == nil {
+				continue // somebody else came first
+			}
+			if err := m.submit(ctx, act, d.parent, path, msg); err != nil {
+				return "", err
+			}
+			return msg.ID, nil
+		case act.parent != d.parentID:
+			m.mu.Unlock()
+			return "", errorf(CodeUnauthorized, "subagent %s is not a child of %s", d.child, d.parentID)
+		case act.handle == nil || m.graph.Closing(act.key):
+			// In the making, or on its way out: one side has won, and it is waited for which.
+			if err := m.refusalLocked(d.child, m.graph.Admits(path)); err != nil {
+				m.mu.Unlock()
+				return "", err
+			}
+			change := act.gone
+			if act.handle == nil {
+				change = act.ready
+			}
+			m.mu.Unlock()
+			select {
+			case <-change:
+			case <-ctx.Done():
+				return "", context.Cause(ctx)
+			}
+		default:
+			acc, err := m.beginLocked(ctx, act, d.parent, path, msg)
+			if err == nil {
+				act.holds++
+			}
+			m.mu.Unlock()
+			if err != nil {
+				return "", err
+			}
+			if err = acc.Finish(ctx); err == nil {
+				m.accepted(act)
+			} else {
+				err = m.refused(act, err)
+			}
+			m.unhold(act)
+			if err != nil {
+				return "", err
+			}
+			return msg.ID, nil
+		}
+	}
+}
+
+// pathOf returns below whom the child of a delivery is: below its live parent.
+func (m *manager) pathOf(d *delivery) []key {
+	p := d.parent
+	if p == nil {
+		p, _ = m.agents.Get(d.parentID)
+	}
+	if p == nil {
+		return nil
+	}
+	return m.path(p)
+}

@@ -1,0 +1,332 @@
+package subagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/message"
+	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/session/projection"
+)
+
+// parent is an agent that has continuable children: what the manager remembers of it
+// while it lives. The manager's lock guards it.
+type parent struct {
+	agent *agent.Agent
+	// reading is open while somebody reads what an earlier process left owed; read says
+	// that this was done.
+	reading chan struct{}
+	read    bool
+	// sent are the notices of this process that its log has not taken yet.
+	sent map[message.ID]bool
+	// owed are those that wait for an occasion, in the order in which they came up.
+	owed []*owed
+}
+
+// owed is a notice that the parent was not sent, or did not take.
+type owed struct {
+	note message.Message
+	when occasion
+}
+
+// occasion is when an owed notice goes out.
+type occasion uint8
+
+const (
+	// onTurn: with the next turn that something else opens. It was discarded unread.
+	onTurn occasion = iota
+	// onRelease: not while the call that waited for the outcome may still tell it.
+	onRelease
+	// onLook: as soon as it is certain that the log has not taken the outcome.
+	onLook
+)
+
+// parentLocked returns the record of a live agent, following its inbox from now on.
+func (m *manager) parentLocked(a *agent.Agent) *parent {
+	k := keyOf(a)
+	p := m.parents[k]
+	if p != nil {
+		return p
+	}
+	p = &parent{agent: a, read: !a.Resumed(), sent: map[message.ID]bool{}}
+	m.parents[k] = p
+	a.AddHooks(agent.Hooks{
+		Inbox:        func(_ *agent.Agent, e agent.InboxEvent) { m.inboxMoved(p, &e) },
+		TurnOpen:     func(*agent.Agent, int64) ([]session.Draft, error) { m.remind(p, false); return nil, nil },
+		TurnStopping: func(context.Context, *agent.Agent, session.EndKind) { m.lookAgain(p) },
+		Status: func(_ *agent.Agent, st agent.Status) {
+			if st == agent.Idle {
+				m.lookAgain(p)
+			}
+		},
+		Disposed: func(*agent.Agent) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			delete(m.parents, k)
+		},
+	})
+	return p
+}
+
+// inboxMoved follows the notices in a parent's inbox. One that is discarded unread is
+// owed again, under the same id (design § 4).
+func (m *manager) inboxMoved(p *parent, e *agent.InboxEvent) {
+	if e.Message.Source.Kind != message.SourceSubagentSettled || e.Change == agent.InboxEnqueue {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !p.sent[e.Message.ID] {
+		return
+	}
+	delete(p.sent, e.Message.ID)
+	if e.Change == agent.InboxDiscard {
+		p.owed = append(p.owed, &owed{note: e.Message, when: onTurn})
+	}
+}
+
+// remind sends what is owed on the occasion of a turn that is about to open, quietly, so
+// that this turn takes it.
+func (m *manager) remind(p *parent, wake bool) {
+	m.sendOwed(p, wake, func(o *owed) bool { return o.when != onRelease })
+}
+
+// lookAgain sends what a call that is over should have carried to the parent's log, and
+// did not: it was cancelled, or its result was replaced (amendment P41).
+func (m *manager) lookAgain(p *parent) {
+	m.sendOwed(p, true, func(o *owed) bool { return o.when == onLook })
+}
+
+func (m *manager) sendOwed(p *parent, wake bool, due func(*owed) bool) {
+	m.mu.Lock()
+	var now, later []*owed
+	for _, o := range p.owed {
+		switch {
+		case !due(o):
+			later = append(later, o)
+		case !p.agent.Session().Took(o.note.ID):
+			now = append(now, o)
+			p.sent[o.note.ID] = true
+		}
+	}
+	p.owed = later
+	m.mu.Unlock()
+	for _, o := range now {
+		m.sendNotice(p, o.note, session.NextStep, wake)
+	}
+}
+
+// sendNotice sends what was noted as sent. A parent that takes nothing any more will
+// find out when it is next opened (seam NOTE-15, NOTE-16).
+func (m *manager) sendNotice(p *parent, note message.Message, target session.Target, wake bool) {
+	err := p.agent.Send(note, target, wake)
+	if err == nil {
+		return
+	}
+	m.mu.Lock()
+	delete(p.sent, note.ID)
+	m.mu.Unlock()
+	if !errors.Is(err, agent.ErrDisposed) {
+		m.svc.fault("a parent could not be told of its subagent's end", err, "agent", string(p.agent.ID()), "message", string(note.ID))
+	}
+}
+
+// tellParent tells the parent, if it is live, what an epoch came to: while it still owns
+// the child, so that it cannot settle before it has read that (seam NOTE-11, NOTE-12).
+func (m *manager) tellParent(act *activation, e *epochEnd) {
+	set := m.settlement(act, e)
+	m.mu.Lock()
+	a, live := m.agents.Get(act.parent)
+	held := act.waiter.settledLocked(set, e.open)
+	if !live || e.open || act.ending.process || m.svc.cfg.NoNotices {
+		m.mu.Unlock()
+		return
+	}
+	p := m.parentLocked(a)
+	note := set.Message()
+	switch {
+	case held && e.settled:
+		p.owed = append(p.owed, &owed{note: note, when: onRelease})
+		fallthrough
+	case held, m.graph.Closing(keyOf(a)), p.sent[note.ID]:
+		m.mu.Unlock()
+		return
+	}
+	p.sent[note.ID] = true
+	target := session.NextStep
+	if queuedReport(a.Session(), act.id) {
+		// A child's reports come before its settlement (amendment P14).
+		target = session.NextTurn
+	}
+	m.mu.Unlock()
+	m.sendNotice(p, note, target, !act.ending.quiet)
+}
+
+func queuedReport(s *session.Session, child session.ID) bool {
+	for _, q := range s.Inbox(session.NextTurn) {
+		if src := &q.Message.Source; src.Kind == message.SourceSubagentReport && src.SenderSessionID == string(child) {
+			return true
+		}
+	}
+	return false
+}
+
+// attend makes sure that what an agent's children came to in earlier processes was read
+// before the agent deals with children again, and sent to it (design § 4: on resume, wake
+// or start).
+func (m *manager) attend(ctx context.Context, a *agent.Agent) error {
+	_, err := m.recall(ctx, a, false)
+	return err
+}
+
+// recall is attend that says how many notices it sent, and wakes the agent with the last.
+func (m *manager) recall(ctx context.Context, a *agent.Agent, wake bool) (n int, err error) {
+	for {
+		m.mu.Lock()
+		p := m.parentLocked(a)
+		switch {
+		case p.read || m.svc.cfg.NoNotices || m.agents.Sessions().Store() == nil:
+			m.mu.Unlock()
+			return 0, nil
+		case p.reading == nil:
+			p.reading = make(chan struct{})
+			m.mu.Unlock()
+			n, err := m.reconcile(ctx, p, wake)
+			m.mu.Lock()
+			close(p.reading)
+			p.reading, p.read = nil, err == nil
+			m.mu.Unlock()
+			if err != nil {
+				err = fmt.Errorf("what the subagents of %s came to could not be read: %w", a.ID(), err)
+			}
+			return n, err
+		}
+		reading := p.reading
+		m.mu.Unlock()
+		select {
+		case <-reading:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+// reconcile sends a parent the settlements that its log has not taken.
+func (m *manager) reconcile(ctx context.Context, p *parent, wake bool) (int, error) {
+	owing, err := m.owing(ctx, p.agent.Session())
+	if err != nil {
+		return 0, err
+	}
+	m.mu.Lock()
+	var now []message.Message
+	for i := range owing {
+		note := owing[i].Message()
+		if p.sent[note.ID] || p.owes(note.ID) || p.agent.Session().Took(note.ID) {
+			continue // this process has told it meanwhile
+		}
+		p.sent[note.ID] = true
+		now = append(now, note)
+	}
+	m.mu.Unlock()
+	for i, note := range now {
+		m.sendNotice(p, note, session.NextStep, wake && i == len(now)-1)
+	}
+	return len(now), nil
+}
+
+func (p *parent) owes(id message.ID) bool {
+	for _, o := range p.owed {
+		if o.note.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// owing returns the settlements of a session's children that its log has neither taken
+// nor in its inbox, in the order of the children.
+func (m *manager) owing(ctx context.Context, s *session.Session) ([]Settlement, error) {
+	waiting := map[message.ID]bool{}
+	for _, t := range [2]session.Target{session.NextTurn, session.NextStep} {
+		for _, q := range s.Inbox(t) {
+			waiting[q.Message.ID] = true
+		}
+	}
+	var list []Settlement
+	w := &walk{ctx: ctx, store: m.agents.Sessions().Store()}
+	var failed error
+	err := w.records(session.Filter{Parent: s.ID(), Origin: session.OriginSubagent}, session.Page{Limit: storedPage}, func(recs []session.Record) bool {
+		for i := range recs {
+			st, ok := projection.StateOf(recs[i])
+			if !ok {
+				continue // nothing of it was ever settled, or it cannot be read
+			}
+			missing := map[int64]bool{}
+			for epoch := int64(1); epoch <= st.Epoch; epoch++ {
+				if id := session.SettlementID(recs[i].Header.ID, epoch); !waiting[id] && !s.Took(id) {
+					missing[epoch] = true
+				}
+			}
+			if len(missing) == 0 {
+				continue
+			}
+			more, err := m.settlements(ctx, recs[i].Header.ID, func(epoch int64) bool { return missing[epoch] })
+			if err != nil {
+				failed = err
+				return false
+			}
+			list = append(list, more...)
+		}
+		return true
+	})
+	return list, errors.Join(err, failed)
+}
+
+// settlements reads what epochs of a stored child came to from its log.
+func (m *manager) settlements(ctx context.Context, child session.ID, want func(epoch int64) bool) ([]Settlement, error) {
+	s, err := m.readOnly(ctx, child)
+	if err != nil {
+		return nil, err
+	}
+	label := ""
+	if d := s.Descriptor(); d != nil && d.Descriptor.Label != nil {
+		label = *d.Descriptor.Label
+	}
+	var list []Settlement
+	var outcome session.Outcome
+	for e := range s.Events(s.Header().SeedLength) {
+		p, ok := e.Payload().(*session.Settled)
+		if !ok {
+			outcome.Apply(&e)
+			continue
+		}
+		if want(p.Epoch) {
+			set := Settlement{
+				ID: session.SettlementID(child, p.Epoch), Child: child, Label: label, Epoch: p.Epoch, StopReason: StopReason(p.StopReason),
+			}
+			if p.OutputSeq >= 0 {
+				set.Output, _, _ = outcome.Output()
+			}
+			if end := outcome.End(); end != nil && end.Failure != nil {
+				set.Failure = end.Failure.Code + ": " + end.Failure.Message
+			}
+			if ep := s.Epochs(); ep.LastSeq == e.Seq {
+				set.Unread = len(s.Inbox(session.NextTurn)) + len(s.Inbox(session.NextStep))
+			}
+			list = append(list, set)
+		}
+		outcome = session.Outcome{}
+	}
+	return list, nil
+}
+
+// readOnly reads a stored session without opening it.
+func (m *manager) readOnly(ctx context.Context, id session.ID) (*session.Session, error) {
+	rec, events, err := m.agents.Sessions().Store().Inspect(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return m.agents.Sessions().Restore(rec, events)
+}

@@ -1,0 +1,239 @@
+package subagent
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/offshoot-dev/offshoot/message"
+	"github.com/offshoot-dev/offshoot/session"
+)
+
+// ReasonOf maps the turn that accounts for a child's work to a stop reason: the one table
+// of one-shot children and of epochs (core L37; seam DRV-12, EVT-24). interrupted is what
+// a turn that a crash cut counts as: StopError for a one-shot child, whose work is lost,
+// StopAborted for an epoch, which can go on (seam AMB-16).
+func ReasonOf(end *session.TurnEnd, interrupted StopReason) StopReason {
+	switch end.Kind {
+	case session.EndCompleted:
+		return StopCompleted
+	case session.EndMaxTokens:
+		return StopMaxTokens
+	case session.EndAborted:
+		return StopAborted
+	case session.EndBlocked, session.EndRefusal:
+		return StopRefusal
+	case session.EndInterrupted:
+		return interrupted
+	}
+	return StopError
+}
+
+// epochEnd is what an epoch came to.
+type epochEnd struct {
+	epoch   int64
+	reason  StopReason
+	output  []message.Block
+	failure string // why it failed, or ""
+	unread  int    // accepted messages that no turn took
+	// settled says that subagent/settled is stored; only then does the epoch count as
+	// over. open says that it is not over: it goes on when the child is next opened.
+	settled, open bool
+}
+
+// conclude finds out what an epoch came to, while its agent is still registered, and makes
+// that part of the child's log. told says that somebody waits for it.
+func (m *manager) conclude(act *activation, told bool) epochEnd {
+	s := act.agent.Session()
+	act.mu.Lock()
+	failure := act.failure
+	act.mu.Unlock()
+	e := epochEnd{epoch: act.edge.Epoch}
+	seq := int64(-1)
+	var end *session.TurnEnd
+	dropped := false
+	act.with(func() {
+		end, dropped = act.outcome.End(), act.outcome.DroppedUnrun()
+		e.output, seq, _ = act.outcome.Output()
+	})
+	if e.output == nil {
+		if text := act.agent.StreamedText(); text != "" {
+			e.output = []message.Block{message.Text(text)}
+		}
+	}
+	waking := 0
+	for _, t := range [2]session.Target{session.NextTurn, session.NextStep} {
+		for _, q := range s.Inbox(t) {
+			e.unread++
+			if q.Wake {
+				waking++
+			}
+		}
+	}
+	e.reason, e.failure = epochReason(end, failure, dropped || waking > 0)
+	if !told {
+		return e
+	}
+	if act.ending.process && waking > 0 && !stopped(s) {
+		// What was accepted and is still to run belongs to this epoch: it goes on under the
+		// same number when the child is opened again.
+		e.open = true
+		return e
+	}
+	_, err := s.Append(session.Draft{Payload: &session.Settled{Epoch: e.epoch, StopReason: string(e.reason), OutputSeq: seq}})
+	if err == nil {
+		err = s.Flush(m.svc.ctx)
+	}
+	if err != nil {
+		// Neither the reason nor the end of a drain depends on it (seam TEAR-07).
+		m.svc.fault("the end of a subagent could not be stored", err, "agent", string(act.id))
+	}
+	e.settled = err == nil
+	return e
+}
+
+// stopped reports whether an interrupt parked what waits: the last turn was stopped by a
+// person or a parent, and nothing that wakes was sent since (spec amendments, who goes on
+// after a crash).
+func stopped(s *session.Session) bool {
+	end, at := s.LastEnd()
+	if end == nil || end.Kind != session.EndAborted || end.Cause.Kind != session.CauseUser && end.Cause.Kind != session.CauseParent {
+		return false
+	}
+	for _, t := range [2]session.Target{session.NextTurn, session.NextStep} {
+		for _, q := range s.Inbox(t) {
+			if q.Wake && q.Seq > at {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// epochReason derives why an epoch ended (seam EVT-24…28, INT-17). unrun says that
+// accepted work will not run in it.
+func epochReason(end *session.TurnEnd, failure error, unrun bool) (reason StopReason, why string) {
+	switch {
+	case end == nil && failure != nil:
+		return StopError, failure.Error()
+	case end == nil && unrun:
+		return StopAborted, ""
+	case end == nil:
+		return StopCompleted, ""
+	}
+	reason = ReasonOf(end, StopAborted)
+	if reason == StopCompleted && unrun {
+		reason = StopAborted
+	}
+	if end.Failure != nil {
+		why = end.Failure.Code + ": " + end.Failure.Message
+	}
+	return reason, why
+}
+
+// Settlement is what an epoch of a continuable child came to.
+type Settlement struct {
+	// ID is that of the notice: where a tool result carries the outcome to the parent
+	// instead, its meta is session.SettledMeta(ID), which takes the settlement.
+	ID    message.ID
+	Child session.ID
+	Label string
+	// Epoch counts the residencies of the child, from 1.
+	Epoch      int64
+	StopReason StopReason
+	// Output is the child's final output, or nil. It must not be modified.
+	Output []message.Block
+	// Failure says why it failed, for StopError; Unread counts the messages that it had
+	// accepted and never took up.
+	Failure string
+	Unread  int
+}
+
+func (m *manager) settlement(act *activation, e *epochEnd) Settlement {
+	id := session.SettlementID(act.id, e.epoch)
+	if !e.settled {
+		id = message.ID(fmt.Sprintf("unsaved:%s:%s", act.id, act.edge.RunID))
+	}
+	return Settlement{
+		ID: id, Child: act.id, Label: act.edge.Label, Epoch: e.epoch, StopReason: e.reason,
+		Output: e.output, Failure: e.failure, Unread: e.unread,
+	}
+}
+
+// headline is the outcome in one line (seam NOTE-04).
+func (s *Settlement) headline() string {
+	name := fmt.Sprintf("Subagent %q (%s)", s.Label, s.Child)
+	switch s.StopReason {
+	case StopCompleted:
+		return name + " has finished."
+	case StopAborted:
+		return name + " was stopped before it was done."
+	case StopMaxTokens:
+		return name + " ran out of room: its answer reached the token limit and is not complete."
+	case StopRefusal:
+		return name + " declined the work."
+	case StopError:
+		if s.Failure != "" {
+			return name + " failed: " + s.Failure
+		}
+		return name + " failed."
+	}
+	return fmt.Sprintf("%s ended before it was done (%s).", name, s.StopReason)
+}
+
+// maxNoticeText bounds the child's own words in a notice, in bytes of each block.
+const maxNoticeText = 64 << 10
+
+// Message is the notice: what the parent's model reads (seam NOTE-01, NOTE-05).
+func (s *Settlement) Message() message.Message {
+	head := s.headline()
+	if s.Unread > 0 {
+		head += fmt.Sprintf(" %d message(s) that were sent to it were not taken up.", s.Unread)
+	}
+	var said []message.Block
+	for _, b := range s.Output {
+		if b.Type == message.BlockText && b.Text != "" {
+			b.Text = clip(b.Text, maxNoticeText)
+			said = append(said, b)
+		}
+	}
+	if said == nil {
+		head += "\nIt left no closing message."
+	} else {
+		head += "\nIts closing message:"
+	}
+	return message.Message{
+		ID: s.ID, Role: message.RoleUser, Content: append([]message.Block{message.Text(head)}, said...),
+		Source: message.Source{
+			Kind: message.SourceSubagentSettled, Form: message.FormNotice, SenderSessionID: string(s.Child), Summary: summary(s),
+		},
+	}
+}
+
+// summary is the line of a notice for people, of at most 120 characters.
+func summary(s *Settlement) string {
+	word := map[StopReason]string{
+		StopCompleted: "finished", StopAborted: "stopped", StopMaxTokens: "ran out of room", StopRefusal: "declined", StopError: "failed",
+	}[s.StopReason]
+	if word == "" {
+		word = "ended"
+	}
+	const most = 120
+	label := strings.Join(strings.Fields(s.Label), " ")
+	text := "subagent " + word + ": "
+	if room := most - utf8.RuneCountInString(text); utf8.RuneCountInString(label) > room {
+		label = string([]rune(label)[:room-1]) + "…"
+	}
+	return text + label
+}
+
+// clip cuts a text to at most n bytes on a rune boundary and says so.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return fmt.Sprintf("%s\n[%d more bytes are left out]", s[:n], len(s)-n)
+}
