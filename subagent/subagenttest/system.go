@@ -58,12 +58,12 @@ type Options struct {
 // a script. It closes itself at the end of the test and reports what was left
 // behind. In a testing/synctest bubble it is made within the bubble.
 type System struct {
-	Sessions  *session.Registry
-	Models    *llm.Registry
-	Tools     *tool.Registry
-	Prompts   *prompt.Registry
-	Agents    *agent.Registry
-	Service   *subagent.Service
+	Sessions *session.Registry
+	Models   *llm.Registry
+	Tools    *tool.Registry
+	Prompts  *prompt.Registry
+	Agents   *agent.Registry
+	Service  *subagent.Service
 	// Host acts for people on continuable children.
 	Host      *subagent.Host
 	Lifecycle *Lifecycle
