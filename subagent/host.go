@@ -238,7 +238,7 @@ func (m *manager) reopen(ctx context.Context, parent, child session.ID, so func(
 	if !live {
 		p = nil
 	}
-	return m.open(ctx, &h, tree, p, m.pathOf(&d))
+	return m.open(ctx, &h, tree, p, m.pathOf(&d), true)
 }
 
 // goOn lets a child that was opened again run what it has accepted. Somebody waits for it:

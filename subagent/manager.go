@@ -320,11 +320,15 @@ func (m *manager) compose(ctx context.Context, act *activation, a *agent.Agent, 
 	for e := range s.Events(from) {
 		act.with(func() { act.outcome.Apply(&e) })
 	}
-	a.AddHooks(agent.Hooks{Failed: func(_ *agent.Agent, err error) {
-		act.mu.Lock()
-		defer act.mu.Unlock()
-		act.failure = err
-	}})
+	a.AddHooks(agent.Hooks{
+		Failed: func(_ *agent.Agent, err error) {
+			act.mu.Lock()
+			defer act.mu.Unlock()
+			act.failure = err
+		},
+		// Whoever else disposes the agent ends the Activation with it.
+		Disposed: func(*agent.Agent) { m.lost(act) },
+	})
 	a.OnRest(func() { m.ask(act) })
 	return nil
 }
@@ -458,6 +462,19 @@ func (m *manager) ask(act *activation) {
 		return
 	}
 	begun := m.endLocked([]*activation{act}, nil, ending{keep: true})
+	m.mu.Unlock()
+	m.end(begun)
+}
+
+// lost ends an Activation whose agent was disposed by somebody else.
+func (m *manager) lost(act *activation) {
+	m.mu.Lock()
+	if act.handle == nil || m.resident[act.key] != act || m.graph.Closing(act.key) {
+		m.mu.Unlock()
+		return
+	}
+	all, making := m.belowLocked([]*activation{act})
+	begun := m.endLocked(all, making, ending{keep: true})
 	m.mu.Unlock()
 	m.end(begun)
 }

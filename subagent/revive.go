@@ -19,7 +19,7 @@ func (m *manager) revive(ctx context.Context, d *delivery, path []key) (*activat
 	if err != nil {
 		return nil, err
 	}
-	return m.open(ctx, &h, tree, d.parent, path)
+	return m.open(ctx, &h, tree, d.parent, path, false)
 }
 
 // lookUp returns the header of a stored child and the root of its tree, before anything of it is opened. What is
@@ -87,8 +87,9 @@ func (m *manager) managed(id session.ID) bool {
 }
 
 // open makes a stored child resident. parent is nil where it is not live. The Activation
-// is held; nil says that there is an entry already.
-func (m *manager) open(ctx context.Context, h *session.Header, tree session.ID, parent *agent.Agent, path []key) (*activation, error) {
+// is held; nil says that there is an entry already. wake says that nothing else is about
+// to wake it: what its own children came to does then.
+func (m *manager) open(ctx context.Context, h *session.Header, tree session.ID, parent *agent.Agent, path []key, wake bool) (*activation, error) {
 	m.mu.Lock()
 	if m.over || m.entries[h.ID] != nil {
 		over := m.over
@@ -145,7 +146,7 @@ func (m *manager) open(ctx context.Context, h *session.Header, tree session.ID, 
 		return nil, resumeError(ctx, h.ID, err)
 	}
 	// What its own children came to while it was away comes before what it is to do now.
-	if err := m.attend(ctx, act.agent); err != nil {
+	if _, err := m.recall(ctx, act.agent, wake); err != nil {
 		m.svc.fault("what the subagents of a resumed agent came to could not be read", err, "agent", string(h.ID))
 	}
 	return act, nil

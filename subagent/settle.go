@@ -80,15 +80,15 @@ func (m *manager) conclude(act *activation, told bool) epochEnd {
 		e.open = true
 		return e
 	}
-	_, err := s.Append(session.Draft{Payload: &session.Settled{Epoch: e.epoch, StopReason: string(e.reason), OutputSeq: seq}})
+	at, err := s.Append(session.Draft{Payload: &session.Settled{Epoch: e.epoch, StopReason: string(e.reason), OutputSeq: seq}})
 	if err == nil {
-		err = s.Flush(m.svc.ctx)
+		_, err = m.agents.Sessions().Flush(m.svc.ctx, s)
+		e.settled = s.Durable() > at
 	}
 	if err != nil {
 		// Neither the reason nor the end of a drain depends on it (seam TEAR-07).
-		m.svc.fault("the end of a subagent could not be stored", err, "agent", string(act.id))
+		m.svc.fault("the final flush of a subagent failed", err, "agent", string(act.id))
 	}
-	e.settled = err == nil
 	return e
 }
 
