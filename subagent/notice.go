@@ -198,7 +198,10 @@ func (m *manager) recall(ctx context.Context, a *agent.Agent, wake bool) (n int,
 			close(p.reading)
 			p.reading, p.read = nil, err == nil
 			m.mu.Unlock()
-			if err != nil {
+			switch {
+			case err != nil && context.Cause(ctx) != nil:
+				err = context.Cause(ctx)
+			case err != nil:
 				err = fmt.Errorf("what the subagents of %s came to could not be read: %w", a.ID(), err)
 			}
 			return n, err
@@ -323,10 +326,14 @@ func (m *manager) settlements(ctx context.Context, child session.ID, want func(e
 }
 
 // readOnly reads a stored session without opening it.
-func (m *manager) readOnly(ctx context.Context, id session.ID) (*session.Session, error) {
-	rec, events, err := m.agents.Sessions().Store().Inspect(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return m.agents.Sessions().Restore(rec, events)
+func (m *manager) readOnly(ctx context.Context, id session.ID) (s *session.Session, err error) {
+	err = contain(func() error {
+		rec, events, err := m.agents.Sessions().Store().Inspect(ctx, id)
+		if err != nil {
+			return err
+		}
+		s, err = m.agents.Sessions().Restore(rec, events)
+		return err
+	})
+	return s, err
 }

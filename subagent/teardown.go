@@ -140,8 +140,8 @@ func (m *manager) complete(act *activation) {
 	}
 	if act.fresh && !told {
 		// The child never came to be (seam RB-19).
-		if err := act.agent.Session().Withdraw(m.svc.ctx); err != nil {
-			errs = append(errs, err)
+		if act.left = act.agent.Session().Withdraw(m.svc.ctx); act.left != nil {
+			errs = append(errs, act.left)
 		}
 	}
 	if err := act.setup.release(); err != nil {
