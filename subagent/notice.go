@@ -43,7 +43,8 @@ const (
 	onLook
 )
 
-// parentLocked returns the record of a live agent, following its inbox from now on.
+// parentLocked returns the record of a live agent, following its inbox from now on. That
+// of an agent that has left meanwhile is nobody's to remember.
 func (m *manager) parentLocked(a *agent.Agent) *parent {
 	k := keyOf(a)
 	p := m.parents[k]
@@ -51,7 +52,6 @@ func (m *manager) parentLocked(a *agent.Agent) *parent {
 		return p
 	}
 	p = &parent{agent: a, read: !a.Resumed(), sent: map[message.ID]bool{}}
-	m.parents[k] = p
 	a.AddHooks(agent.Hooks{
 		Inbox:        func(_ *agent.Agent, e agent.InboxEvent) { m.inboxMoved(p, &e) },
 		TurnOpen:     func(*agent.Agent, int64) ([]session.Draft, error) { m.remind(p, false); return nil, nil },
@@ -67,6 +67,10 @@ func (m *manager) parentLocked(a *agent.Agent) *parent {
 			delete(m.parents, k)
 		},
 	})
+	// Whoever is still live now tells that hook.
+	if _, live := m.agents.Live(a); live {
+		m.parents[k] = p
+	}
 	return p
 }
 

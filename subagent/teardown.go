@@ -249,7 +249,10 @@ func (m *manager) cut(e ending, roots ...*agent.Agent) (wait func(context.Contex
 	for _, r := range roots {
 		k := keyOf(r)
 		keys = append(keys, k)
-		m.graph.Shut(k)
+		// Whoever is still live tells the hook that takes it back.
+		if _, live := m.agents.Live(r); live {
+			m.graph.Shut(k)
+		}
 	}
 	if len(roots) == 0 {
 		m.over = true
