@@ -587,9 +587,11 @@ func TestDescriptorAndResume_DES05(t *testing.T) {
 		if _, err := l.parent.Session().Append(session.Draft{Payload: &session.SandboxMode{Mode: "off"}}); err != nil {
 			t.Fatal(err)
 		}
+		born := map[session.ID]*agent.Agent{}
+		s.Service.AddHooks(subagent.Hooks{Started: func(e subagent.StartEdge) { born[e.ID], _ = s.Agents.Get(e.ID) }}, nil)
 		l.followup("full", "go on")
 		l.followup("none", "go on")
-		a, _ := s.Agents.Get("full")
+		a := born["full"]
 		if o := a.Options(); o.Depth == nil || *o.Depth != 1 || o.MaxTokens != 0 || a.Cwd() != "/w" {
 			t.Errorf("DEP-11, FUP-17: the resumed child's options: %+v", o)
 		}
@@ -622,7 +624,7 @@ func TestDescriptorAndResume_DES05(t *testing.T) {
 		if _, err := s.Host.Send(t.Context(), "bare", "least", say("go on")); err != nil {
 			t.Fatal(err)
 		}
-		a, _ = s.Agents.Get("least")
+		a = born["least"]
 		if o := a.Options(); o.Provider != "" || o.Model != "" {
 			t.Errorf("FUP-16: a route was invented: %+v", o)
 		}
@@ -673,9 +675,11 @@ func TestWhichDescriptor_DES17(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
+		born := map[session.ID]*agent.Agent{}
+		l.Service.AddHooks(subagent.Hooks{Started: func(e subagent.StartEdge) { born[e.ID], _ = l.Agents.Get(e.ID) }}, nil)
 		sees := func(id session.ID, want ...string) {
 			t.Helper()
-			a, _ := l.Agents.Get(id)
+			a := born[id]
 			var names []string
 			for _, spec := range a.Tools().Specs() {
 				names = append(names, spec.Name)
@@ -685,12 +689,17 @@ func TestWhichDescriptor_DES17(t *testing.T) {
 				t.Errorf("%s sees:\n%s", id, d)
 			}
 		}
+		l.hold("more")
 		if _, err := l.Service.Followup(t.Context(), child, twin.Child, say("more"), message.UserSource()); err != nil {
 			t.Fatal(err)
 		}
 		sees(twin.Child, "burn", "look")
 		close(hold)
+		if err := l.Host.Interrupt(acc.Child, twin.Child); err != nil {
+			t.Fatal(err)
+		}
 		synctest.Wait()
+		l.hold("after")
 		l.followup(acc.Child, "after")
 		sees(acc.Child, "look")
 		synctest.Wait()

@@ -369,10 +369,10 @@ func (m *manager) tellStart(act *activation) {
 }
 
 // submit gives a new Activation what it was made for, and takes it back if that is
-// refused.
-func (m *manager) submit(ctx context.Context, act *activation, parent *agent.Agent, path []key, msg message.Message) error {
+// refused. path is asked under the manager's lock.
+func (m *manager) submit(ctx context.Context, act *activation, parent *agent.Agent, path func() []key, msg message.Message) error {
 	m.mu.Lock()
-	acc, err := m.beginLocked(ctx, act, parent, path, msg)
+	acc, err := m.beginLocked(ctx, act, parent, path(), msg)
 	m.mu.Unlock()
 	if err == nil {
 		if err = acc.Finish(ctx); err == nil {
@@ -505,7 +505,7 @@ func (m *manager) deliver(ctx context.Context, d delivery) (message.ID, error) {
 	if d.child == "" {
 		return "", errorf(CodeInvalidRequest, "follow up: no subagent is named")
 	}
-	if len(d.content) == 0 {
+	if emptyContent(d.content) {
 		return "", errorf(CodeInvalidRequest, "follow up subagent %s: the message is empty", d.child)
 	}
 	msg := message.Message{ID: agent.NewMessageID(), Role: message.RoleUser, Content: cloneBlocks(d.content), Source: d.source}
@@ -541,7 +541,8 @@ func (m *manager) deliver(ctx context.Context, d delivery) (message.ID, error) {
 			if act == nil {
 				continue // somebody else came first
 			}
-			if err := m.submit(ctx, act, d.parent, path, msg); err != nil {
+			// Its parent may have come, or be below others, meanwhile.
+			if err := m.submit(ctx, act, d.parent, func() []key { return m.pathOf(&d) }, msg); err != nil {
 				return "", err
 			}
 			return msg.ID, nil
