@@ -37,9 +37,9 @@ func TestContinuable_TOOL30(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inNest(t, subagenttest.Options{}, background, func(t *testing.T, n *nest) {
 				n.Answer("go", scripted.Step{scripted.CallLiteral("subagent", `{"description":"one","prompt":"map it"`+args+`}`)}, scripted.Step{scripted.SayLiteral("started it")})
-				n.Answer("map it", scripted.Step{scripted.SayLiteral("mapped")})
+				n.Answer("map it", scripted.Step{late(), scripted.SayLiteral("mapped")})
 				n.Answer("more", scripted.Step{n.calls(delegate.SendTool, `{"subagent_id":"#one","message":"and the tests"}`)}, scripted.Step{scripted.SayLiteral("sent it")})
-				n.Answer("and the tests", scripted.Step{scripted.SayLiteral("tested")})
+				n.Answer("and the tests", scripted.Step{late(), scripted.SayLiteral("tested")})
 				n.tell("go")
 				n.tell("more")
 				want := []string{

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/llm"
@@ -69,6 +70,17 @@ func (n *nest) add(defs ...tool.Definition) {
 	}
 }
 
+// late lets everybody else come to rest before the answer goes on.
+func late() scripted.Part {
+	return scripted.Func(func(ctx context.Context, _ *llm.Request) (scripted.Step, error) {
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+		return scripted.Step{scripted.Split(1)}, nil
+	})
+}
+
 // starts is a call of the delegation tool that does not say whether it waits.
 func starts(label, prompt string) scripted.Part {
 	return scripted.CallLiteral("subagent", fmt.Sprintf(`{"description":%q,"prompt":%q}`, label, prompt))
@@ -115,12 +127,14 @@ func (n *nest) child(label string) session.ID {
 	return ""
 }
 
-// tell gives a prompt to the parent and waits until all are at rest.
+// tell gives a prompt to the parent and waits until all are at rest, those that are late too.
 func (n *nest) tell(prompt string) {
 	n.t.Helper()
 	if err := n.parent.Followup(agent.UserText(prompt)); err != nil {
 		n.t.Fatal(err)
 	}
+	synctest.Wait()
+	<-time.After(time.Minute)
 	synctest.Wait()
 }
 
