@@ -28,8 +28,13 @@ type ending struct {
 // making are entries that are not resident yet: they are given up, and waited for. end
 // must follow without the lock.
 func (m *manager) endLocked(acts, making []*activation, e ending) (begun []*activation) {
-	if e.cause.Kind == "" {
-		e.cause = session.Cause{Kind: session.CauseParent}
+	switch {
+	case e.cause.Kind != "":
+	case e.process:
+		// Not a parent's: that would park what waits, as an interrupt does.
+		e.cause.Kind = session.CauseDisposed
+	default:
+		e.cause.Kind = session.CauseParent
 	}
 	listed := make(map[key]*activation, len(acts))
 	for _, act := range acts {
