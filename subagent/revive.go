@@ -19,7 +19,15 @@ func (m *manager) revive(ctx context.Context, d *delivery, path []key) (*activat
 	if err != nil {
 		return nil, err
 	}
-	return m.open(ctx, &h, tree, d.parent, path)
+	act, err := m.open(ctx, &h, tree, d.parent, path)
+	if act == nil || err != nil {
+		return nil, err
+	}
+	// What its own children came to while it was away comes before what it is to do now.
+	if err := m.attend(ctx, act.agent); err != nil {
+		m.svc.fault("what the subagents of a resumed agent came to could not be read", err, "agent", string(h.ID))
+	}
+	return act, nil
 }
 
 // lookUp returns the header of a stored child and the root of its tree, before anything of it is opened. What is
@@ -143,10 +151,6 @@ func (m *manager) open(ctx context.Context, h *session.Header, tree session.ID, 
 	}
 	if err := m.bear(ctx, act, &b); err != nil {
 		return nil, resumeError(ctx, h.ID, err)
-	}
-	// What its own children came to while it was away comes before what it is to do now.
-	if err := m.attend(ctx, act.agent); err != nil {
-		m.svc.fault("what the subagents of a resumed agent came to could not be read", err, "agent", string(h.ID))
 	}
 	return act, nil
 }
