@@ -2,6 +2,7 @@ package subagent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -238,8 +239,15 @@ func (m *manager) reopen(ctx context.Context, parent, child session.ID, so func(
 	if !live {
 		p = nil
 	}
-	return m.open(ctx, &h, tree, p, m.pathOf(&d))
+	act, err := m.open(ctx, &h, tree, p, m.pathOf(&d), so)
+	if errors.Is(err, errNotDue) {
+		return nil, nil
+	}
+	return act, err
 }
+
+// errNotDue says that somebody else has dealt with a child since its log was read.
+var errNotDue = errors.New("nothing is to be done any more")
 
 // goOn lets a child that was opened again run what it has accepted, behind what its own
 // children came to and it has not taken. Somebody waits for it: whoever got the ids that

@@ -19,7 +19,7 @@ func (m *manager) revive(ctx context.Context, d *delivery, path []key) (*activat
 	if err != nil {
 		return nil, err
 	}
-	act, err := m.open(ctx, &h, tree, d.parent, path)
+	act, err := m.open(ctx, &h, tree, d.parent, path, nil)
 	if act == nil || err != nil {
 		return nil, err
 	}
@@ -94,9 +94,10 @@ func (m *manager) managed(id session.ID) bool {
 	return m.entries[id] != nil
 }
 
-// open makes a stored child resident. parent is nil where it is not live. The Activation
-// is held; nil says that there is an entry already.
-func (m *manager) open(ctx context.Context, h *session.Header, tree session.ID, parent *agent.Agent, path []key) (*activation, error) {
+// open makes a stored child resident. parent is nil where it is not live. so, if not nil,
+// is what its log must say, or it is errNotDue. The Activation is held; nil says that
+// there is an entry already.
+func (m *manager) open(ctx context.Context, h *session.Header, tree session.ID, parent *agent.Agent, path []key, so func(*session.Session) bool) (*activation, error) {
 	m.mu.Lock()
 	if m.over || m.entries[h.ID] != nil {
 		over := m.over
@@ -122,6 +123,9 @@ func (m *manager) open(ctx context.Context, h *session.Header, tree session.ID, 
 		cwd = parent.Options().Cwd
 	}
 	b.compose = func(ctx context.Context, a *agent.Agent) error {
+		if so != nil && !so(a.Session()) {
+			return errNotDue
+		}
 		d, literal, err := composition(a.Session())
 		if err != nil {
 			return err
