@@ -68,16 +68,17 @@ type activation struct {
 	hooks  []*hookEntry // who was told of the start
 	setup  *setupBatch
 
-	// The outcome of the epoch; guarded by the log's lock, see with.
-	outcome session.Outcome
-	with    func(func())
+	// What the epoch comes to; guarded by the log's lock, see with.
+	fold epochFold
+	with func(func())
 
 	mu      sync.Mutex
 	failure error // why a turn failed; guarded by mu
 
 	// Guarded by the manager's lock.
 	path    []key                   // whom it is made below
-	abort   context.CancelCauseFunc // ends the making
+	abort   context.CancelCauseFunc // ends the step of the making that is under way
+	givenUp error                   // why it is not to be made any more
 	entered bool                    // it is in the graph
 	holds   int                     // deliveries under way: it does not settle meanwhile
 	unheld  chan struct{}           // closed when holds gets 0, if somebody waits
@@ -217,6 +218,9 @@ func (m *manager) releasedLocked(act *activation) {
 func (m *manager) making(ctx context.Context, act *activation, path []key) (_ context.Context, done func(), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if act.givenUp != nil {
+		return nil, nil, act.givenUp
+	}
 	if err := m.refusalLocked(act.id, m.graph.Admits(path)); err != nil {
 		return nil, nil, err
 	}
@@ -311,15 +315,8 @@ func (m *manager) compose(ctx context.Context, act *activation, a *agent.Agent, 
 		}
 	})
 	s := a.Session()
-	act.with, _ = s.Watch(&act.outcome)
-	// An epoch that a crash cut goes on, with what came before in it.
-	from := s.Header().SeedLength
-	if e := s.Epochs(); e.Last != nil {
-		from = e.LastSeq + 1
-	}
-	for e := range s.Events(from) {
-		act.with(func() { act.outcome.Apply(&e) })
-	}
+	act.fold = foldEpoch(s)
+	act.with, _ = s.Watch(&act.fold)
 	a.AddHooks(agent.Hooks{
 		Failed: func(_ *agent.Agent, err error) {
 			act.mu.Lock()
