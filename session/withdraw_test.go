@@ -359,3 +359,36 @@ func TestWithdrawElsewhere(t *testing.T) {
 		t.Errorf("without a store: %v", err)
 	}
 }
+
+// A session that was detached before its creation turned out to have failed is taken back
+// all the same; one that somebody else made under its id since is not touched.
+func TestWithdrawAfterItLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		reg := newRegistry(t, session.Config{Store: store, Now: time.Now})
+		for _, namesake := range []bool{false, true} {
+			s := prepare(t, reg, session.New{ID: "s", Deferred: true})
+			detach := enter(t, reg, s)
+			established(t, s)
+			end(t, detach)
+			if namesake {
+				if err := store.Delete(t.Context(), "s"); err != nil {
+					t.Fatal(err)
+				}
+				after(time.Minute)
+				other := prepare(t, reg, session.New{ID: "s"})
+				leave := enter(t, reg, other)
+				mustAppend(t, other, say("m", "x"))
+				end(t, leave)
+			}
+			for range 2 {
+				if err := s.Withdraw(t.Context()); err != nil {
+					t.Errorf("namesake %v: %v", namesake, err)
+				}
+			}
+			if found, err := store.Exists(t.Context(), "s"); found != namesake || err != nil {
+				t.Errorf("namesake %v: stored is %v, %v", namesake, found, err)
+			}
+		}
+	})
+}

@@ -87,7 +87,8 @@ type activation struct {
 	ending  ending
 	waits   []*activation // released before it
 
-	err error // of its disposal; final when gone is closed
+	err  error // of its disposal; final when gone is closed
+	left error // why something of a child that never came to be may be stored; likewise
 }
 
 var (
@@ -271,7 +272,8 @@ func (m *manager) bear(ctx context.Context, act *activation, b *birth) error {
 	h, err := b.create(ctx, setup, commit)
 	if err != nil {
 		m.unmake(act)
-		if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
+		// Whatever the end of ctx made of what was under way (seam CAN-13).
+		if cause := context.Cause(ctx); cause != nil {
 			return cause
 		}
 		return err
@@ -378,6 +380,10 @@ func (m *manager) submit(ctx context.Context, act *activation, parent *agent.Age
 		err = m.refused(act, err)
 	}
 	m.rollback(act)
+	if act.left != nil {
+		// Said, but not what the caller is to go by (seam RB-17, RB-19).
+		err = fmt.Errorf("%w; %s", err, act.left)
+	}
 	return err
 }
 
@@ -391,6 +397,10 @@ func (m *manager) beginLocked(ctx context.Context, act *activation, parent *agen
 		if err := m.authorizedLocked(act, parent); err != nil {
 			return nil, err
 		}
+	}
+	if err := m.graph.Admits(path); errors.Is(err, owners.ErrDraining) {
+		// It comes before the closing that a drain brings about (seam RB-15).
+		return nil, m.refusalLocked(act.id, err)
 	}
 	if err := m.refusalLocked(act.id, m.graph.Deliver(act.key, path)); err != nil {
 		return nil, err
@@ -427,7 +437,7 @@ func (m *manager) refused(act *activation, err error) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.over || m.graph.Admits(act.path) != nil {
+	if m.over || errors.Is(m.graph.Admits(act.path), owners.ErrDraining) {
 		return &Error{Code: CodeDraining, Msg: fmt.Sprintf("subagent %s was drained before it had accepted the message", act.id), Err: err}
 	}
 	return &Error{Code: CodeActivationClosing, Msg: fmt.Sprintf("subagent %s was closed before it had accepted the message", act.id), Err: err}

@@ -43,7 +43,8 @@ const (
 	onLook
 )
 
-// parentLocked returns the record of a live agent, following its inbox from now on.
+// parentLocked returns the record of a live agent, following its inbox from now on. That
+// of an agent that has left meanwhile is nobody's to remember.
 func (m *manager) parentLocked(a *agent.Agent) *parent {
 	k := keyOf(a)
 	p := m.parents[k]
@@ -51,7 +52,6 @@ func (m *manager) parentLocked(a *agent.Agent) *parent {
 		return p
 	}
 	p = &parent{agent: a, read: !a.Resumed(), sent: map[message.ID]bool{}}
-	m.parents[k] = p
 	a.AddHooks(agent.Hooks{
 		Inbox:        func(_ *agent.Agent, e agent.InboxEvent) { m.inboxMoved(p, &e) },
 		TurnOpen:     func(*agent.Agent, int64) ([]session.Draft, error) { m.remind(p, false); return nil, nil },
@@ -67,6 +67,10 @@ func (m *manager) parentLocked(a *agent.Agent) *parent {
 			delete(m.parents, k)
 		},
 	})
+	// Whoever is still live now tells that hook.
+	if _, live := m.agents.Live(a); live {
+		m.parents[k] = p
+	}
 	return p
 }
 
@@ -215,7 +219,10 @@ func (m *manager) recall(ctx context.Context, a *agent.Agent, wake bool) (n int,
 			close(p.reading)
 			p.reading, p.read = nil, err == nil
 			m.mu.Unlock()
-			if err != nil {
+			switch {
+			case err != nil && context.Cause(ctx) != nil:
+				err = context.Cause(ctx)
+			case err != nil:
 				err = fmt.Errorf("what the subagents of %s came to could not be read: %w", a.ID(), err)
 			}
 			return n, err
@@ -366,10 +373,14 @@ func (m *manager) settlements(ctx context.Context, child session.ID, want func(e
 }
 
 // readOnly reads a stored session without opening it.
-func (m *manager) readOnly(ctx context.Context, id session.ID) (*session.Session, error) {
-	rec, events, err := m.agents.Sessions().Store().Inspect(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return m.agents.Sessions().Restore(rec, events)
+func (m *manager) readOnly(ctx context.Context, id session.ID) (s *session.Session, err error) {
+	err = contain(func() error {
+		rec, events, err := m.agents.Sessions().Store().Inspect(ctx, id)
+		if err != nil {
+			return err
+		}
+		s, err = m.agents.Sessions().Restore(rec, events)
+		return err
+	})
+	return s, err
 }

@@ -54,7 +54,11 @@ func (m *manager) lookUp(ctx context.Context, child, parentID session.ID) (h ses
 	if store == nil {
 		return h, "", errorf(CodePersistenceUnavailable, "subagent %s is not live, and sessions are not stored", child)
 	}
-	rec, _, err := store.Inspect(ctx, child)
+	var rec session.Record
+	err = contain(func() (err error) {
+		rec, _, err = store.Inspect(ctx, child)
+		return err
+	})
 	switch {
 	case err != nil && context.Cause(ctx) != nil:
 		return h, "", context.Cause(ctx)

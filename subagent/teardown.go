@@ -150,8 +150,8 @@ func (m *manager) complete(act *activation) {
 	}
 	if act.fresh && !told {
 		// The child never came to be (seam RB-19).
-		if err := act.agent.Session().Withdraw(m.svc.ctx); err != nil {
-			errs = append(errs, err)
+		if act.left = act.agent.Session().Withdraw(m.svc.ctx); act.left != nil {
+			errs = append(errs, act.left)
 		}
 	}
 	if err := act.setup.release(); err != nil {
@@ -261,7 +261,10 @@ func (m *manager) cut(e ending, roots ...*agent.Agent) (wait func(context.Contex
 	for _, r := range roots {
 		k := keyOf(r)
 		keys = append(keys, k)
-		m.graph.Shut(k)
+		// Whoever is still live tells the hook that takes it back.
+		if _, live := m.agents.Live(r); live {
+			m.graph.Shut(k)
+		}
 	}
 	if len(roots) == 0 {
 		m.over = true
