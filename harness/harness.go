@@ -79,7 +79,9 @@ type Harness struct {
 	Agents      *agent.Registry
 	Compactor   *compact.Compactor
 	Subagents   *subagent.Service
-	Jobs        *job.Registry
+	// Host is how people act on continuable children; no tool gets it.
+	Host *subagent.Host
+	Jobs *job.Registry
 
 	opts  Options
 	names []string     // every tool there is, before any filter
@@ -376,12 +378,15 @@ func (h *Harness) planDelegation(context.Context) error {
 func (h *Harness) openDelegation(ctx context.Context) (err error) {
 	cfg := h.opts.Config.Config
 	depth := int64(cfg.Limits.MaxDepth)
+	h.Host = &subagent.Host{}
 	h.Subagents, err = subagent.New(ctx, subagent.Config{
-		Agents: h.Agents, Projections: h.Projections, MaxDepth: &depth, MaxChildren: cfg.Limits.MaxChildren, Logger: h.opts.Logger,
+		Agents: h.Agents, Projections: h.Projections, MaxDepth: &depth, MaxChildren: cfg.Limits.MaxChildren,
+		Host: h.Host, NoNotices: !cfg.Subagents.Notices, Logger: h.opts.Logger,
 	})
 	if err != nil {
 		return err
 	}
+	h.Compactor.Register(subagent.Plugin, h.Subagents.Restate)
 	if h.Jobs, err = job.New(ctx, job.Config{
 		Agents: h.Agents, MaxJobs: cfg.Limits.MaxJobs, MaxText: min(cfg.Limits.MaxSpillBytes, maxJobText), Logger: h.opts.Logger,
 	}); err != nil {
@@ -585,18 +590,36 @@ func (h *Harness) unwind() error {
 	return errors.Join(errs...)
 }
 
-// Close refuses new delegations, ends every agent with its background jobs, keeping
+// Close refuses new delegations, stops every root, ends every agent with its background
+// jobs, continuable children before what they belong to, keeping
 // what waits in their inboxes, waits until the delegations have told their ends, and closes the store.
 // It returns when nothing of the system runs any more; ctx only carries values. It
 // is memoised: every caller waits for the same completion and gets the same error.
 func (h *Harness) Close(ctx context.Context) error {
-	h.closing.Do(func() {
-		h.Jobs.CloseAdmission()
-		h.Subagents.CloseAdmission()
-		// Runs settle when their agents are gone.
-		err := h.Agents.Close(context.WithoutCancel(ctx))
-		h.Jobs.Close()
-		h.closed = errors.Join(err, h.Subagents.Close(context.WithoutCancel(ctx)), h.unwind())
-	})
+	h.closing.Do(func() { h.closed = h.end(context.WithoutCancel(ctx)) })
 	return h.closed
+}
+
+// end is Close without its memory.
+func (h *Harness) end(ctx context.Context) error {
+	h.Jobs.CloseAdmission()
+	h.Subagents.CloseAdmission()
+	// The roots take nothing any more before anything below them ends: what their children
+	// come to now they find out when they are next opened.
+	var roots []*agent.Agent
+	for _, a := range h.Agents.Roots() {
+		if a.Root() {
+			a.CloseAdmission(true)
+			roots = append(roots, a)
+		}
+	}
+	// Continuable children belong to the service; one-shot runs settle when their agents
+	// are gone.
+	errs := []error{h.Subagents.Close(ctx)}
+	for _, a := range roots {
+		errs = append(errs, a.Dispose(ctx, true))
+	}
+	errs = append(errs, h.Agents.Close(ctx))
+	h.Jobs.Close()
+	return errors.Join(append(errs, h.unwind())...)
 }
