@@ -40,9 +40,10 @@ type Config struct {
 // Service is the seam. It is safe for concurrent use. What it does with continuable
 // children stands with StartContinuable.
 type Service struct {
-	cfg   Config
-	ctx   context.Context
-	units []func() // take the projection units back
+	cfg    Config
+	ctx    context.Context
+	units  []func() // take the projection units back
+	unhook func()   // from the agent registry
 
 	schemas schemas
 	m       *manager
@@ -79,6 +80,7 @@ func New(ctx context.Context, cfg Config) (*Service, error) {
 	}
 	s := &Service{cfg: cfg, ctx: context.WithoutCancel(ctx), open: map[*agent.Agent]map[*ticket]struct{}{}, drained: make(chan struct{})}
 	s.m = newManager(s)
+	s.unhook = cfg.Agents.AddHooks(agent.Hooks{TurnStopping: s.m.stopping})
 	if cfg.Projections != nil {
 		if err := s.register(); err != nil {
 			return nil, err
@@ -106,6 +108,7 @@ func (s *Service) register() error {
 }
 
 func (s *Service) unregister() {
+	s.unhook()
 	for _, fn := range s.units {
 		fn()
 	}
