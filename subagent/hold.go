@@ -88,7 +88,7 @@ func (m *manager) leave(ctx context.Context, act *activation, path []key, msg me
 		m.accepted(act)
 		m.mu.Lock()
 		m.unholdLocked(act)
-		begun := m.endLocked([]*activation{act}, nil, ending{keep: true, process: true})
+		begun := m.endLocked([]*activation{act}, nil, ending{keep: true, process: true, cause: session.Cause{Kind: session.CauseDisposed}})
 		m.mu.Unlock()
 		m.end(begun)
 		return nil
