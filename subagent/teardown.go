@@ -356,7 +356,8 @@ func (s *Service) DrainDescendants(roots ...*agent.Agent) (wait func(context.Con
 
 // drain ends everything, at the end of the process, and returns when nothing of it runs.
 func (m *manager) drain() error {
-	err := m.cut(ending{keep: true, process: true})(m.svc.ctx)
+	// No interrupt of anybody: what waits is not parked by it.
+	err := m.cut(ending{keep: true, process: true, cause: session.Cause{Kind: session.CauseDisposed}})(m.svc.ctx)
 	m.running.Wait()
 	return err
 }
