@@ -80,11 +80,7 @@ func (s *Session) unstore(ctx context.Context, w Writer) (_ Writer, err error) {
 	if err == nil {
 		return nil, nil
 	}
-	var fenced *FencedError
-	if errors.Is(err, ErrInUse) || asError(err, &fenced) {
-		return w, err
-	}
-	// Whatever failed, also an earlier attempt whose outcome was unknown.
+	// Whatever failed: this attempt may have succeeded, or an earlier one.
 	stored, readErr := s.stored(ctx)
 	if readErr != nil || stored {
 		return w, errors.Join(err, readErr)

@@ -64,7 +64,10 @@ func TestWithdraw_RB19(t *testing.T) {
 			if found, _ := store.Exists(t.Context(), n.ID); !found {
 				t.Fatal("there is no row to withdraw")
 			}
-			if err := s.Withdraw(t.Context()); err != nil {
+			// Its caller may be gone: this is how it cleans up.
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := s.Withdraw(ctx); err != nil {
 				t.Fatal(err)
 			}
 			silent(t, s)
@@ -212,6 +215,10 @@ func TestWithdrawAfterAnUnknownOutcome(t *testing.T) {
 			if err := s.Withdraw(t.Context()); err != nil {
 				t.Errorf("%s: %v", tc.name, err)
 			}
+			asked := len(f.ops)
+			if err := s.Withdraw(t.Context()); err != nil || len(f.ops) != asked {
+				t.Errorf("%s: once more: %v, and the store was asked for %q", tc.name, err, f.ops[asked:])
+			}
 			end(t, detach)
 			if row := f.row("s"); (row != nil) != tc.namesake {
 				t.Errorf("%s: stored is %v", tc.name, row)
@@ -246,6 +253,9 @@ func TestWithdrawFails(t *testing.T) {
 					t.Errorf("%s: %v", tc.name, err)
 				}
 				silent(t, s)
+				if n := f.count("close"); (n > 0) != tc.gone {
+					t.Errorf("%s: the writer was closed %d times", tc.name, n)
+				}
 				gone := tc.gone || retry
 				if retry {
 					f.setHook(nil)

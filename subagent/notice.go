@@ -82,11 +82,9 @@ func (m *manager) inboxMoved(p *parent, e *agent.InboxEvent) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !p.sent[e.Message.ID] {
-		return
-	}
+	// It may be one that an earlier process has sent.
 	delete(p.sent, e.Message.ID)
-	if e.Change == agent.InboxDiscard {
+	if e.Change == agent.InboxDiscard && !p.owes(e.Message.ID) {
 		p.owed = append(p.owed, &owed{note: e.Message, when: onTurn})
 	}
 }
@@ -118,13 +116,18 @@ func (m *manager) sendOwed(p *parent, wake bool, due func(*owed) bool) {
 	p.owed = later
 	m.mu.Unlock()
 	for _, o := range now {
-		m.sendNotice(p, o.note, session.NextStep, wake)
+		m.sendNotice(p, o.note, wake)
 	}
 }
 
 // sendNotice sends what was noted as sent. A parent that takes nothing any more will
 // find out when it is next opened (seam NOTE-15, NOTE-16).
-func (m *manager) sendNotice(p *parent, note message.Message, target session.Target, wake bool) {
+func (m *manager) sendNotice(p *parent, note message.Message, wake bool) {
+	target := session.NextStep
+	if queuedReport(p.agent.Session(), note.Source.SenderSessionID) {
+		// A child's reports come before its settlement (amendment P14).
+		target = session.NextTurn
+	}
 	err := p.agent.Send(note, target, wake)
 	if err == nil {
 		return
@@ -154,23 +157,24 @@ func (m *manager) tellParent(act *activation, e *epochEnd) {
 	case held && e.settled:
 		p.owed = append(p.owed, &owed{note: note, when: onRelease})
 		fallthrough
-	case held, m.graph.Closing(keyOf(a)), p.sent[note.ID]:
+	case held, m.graph.Closing(keyOf(a)), p.has(note.ID):
 		m.mu.Unlock()
 		return
 	}
 	p.sent[note.ID] = true
-	target := session.NextStep
-	if queuedReport(a.Session(), act.id) {
-		// A child's reports come before its settlement (amendment P14).
-		target = session.NextTurn
-	}
 	m.mu.Unlock()
-	m.sendNotice(p, note, target, !act.ending.quiet)
+	m.sendNotice(p, note, !act.ending.quiet)
 }
 
-func queuedReport(s *session.Session, child session.ID) bool {
+// has reports whether a notice needs not be sent: it was sent, is owed already, or was
+// taken. Whoever reads the logs of children may have come first.
+func (p *parent) has(id message.ID) bool {
+	return p.sent[id] || p.owes(id) || p.agent.Session().Took(id)
+}
+
+func queuedReport(s *session.Session, child string) bool {
 	for _, q := range s.Inbox(session.NextTurn) {
-		if src := &q.Message.Source; src.Kind == message.SourceSubagentReport && src.SenderSessionID == string(child) {
+		if src := &q.Message.Source; src.Kind == message.SourceSubagentReport && src.SenderSessionID == child {
 			return true
 		}
 	}
@@ -183,6 +187,19 @@ func queuedReport(s *session.Session, child session.ID) bool {
 func (m *manager) attend(ctx context.Context, a *agent.Agent) error {
 	_, err := m.recall(ctx, a, false)
 	return err
+}
+
+// woken is attend for an agent of an earlier process that begins to work, whoever wakes
+// it: what is found goes into the turn that opens.
+func (m *manager) woken(a *agent.Agent, _ int64) ([]session.Draft, error) {
+	if !a.Resumed() || m.closed() {
+		return nil, nil
+	}
+	if err := m.attend(m.svc.ctx, a); err != nil {
+		// The turn goes on, and the next one asks again.
+		m.svc.fault("what the subagents of a resumed agent came to could not be read", err, "agent", string(a.ID()))
+	}
+	return nil, nil
 }
 
 // recall is attend that says how many notices it sent, and wakes the agent with the last.
@@ -230,7 +247,7 @@ func (m *manager) reconcile(ctx context.Context, p *parent, wake bool) (int, err
 	var now []message.Message
 	for i := range owing {
 		note := owing[i].Message()
-		if p.sent[note.ID] || p.owes(note.ID) || p.agent.Session().Took(note.ID) {
+		if p.has(note.ID) {
 			continue // this process has told it meanwhile
 		}
 		p.sent[note.ID] = true
@@ -238,7 +255,7 @@ func (m *manager) reconcile(ctx context.Context, p *parent, wake bool) (int, err
 	}
 	m.mu.Unlock()
 	for i, note := range now {
-		m.sendNotice(p, note, session.NextStep, wake && i == len(now)-1)
+		m.sendNotice(p, note, wake && i == len(now)-1)
 	}
 	return len(now), nil
 }
@@ -253,10 +270,11 @@ func (p *parent) owes(id message.ID) bool {
 }
 
 // owing returns the settlements of a session's children that its log has neither taken
-// nor in its inbox, in the order of the children.
+// nor in its inbox, in the order of the children. Of a child that cannot be read it is
+// logged that it was passed over.
 func (m *manager) owing(ctx context.Context, s *session.Session) ([]Settlement, error) {
 	waiting := map[message.ID]bool{}
-	for _, t := range [2]session.Target{session.NextTurn, session.NextStep} {
+	for _, t := range inboxes {
 		for _, q := range s.Inbox(t) {
 			waiting[q.Message.ID] = true
 		}
@@ -266,21 +284,20 @@ func (m *manager) owing(ctx context.Context, s *session.Session) ([]Settlement, 
 	var failed error
 	err := w.records(session.Filter{Parent: s.ID(), Origin: session.OriginSubagent}, session.Page{Limit: storedPage}, func(recs []session.Record) bool {
 		for i := range recs {
-			st, ok := projection.StateOf(recs[i])
-			if !ok {
-				continue // nothing of it was ever settled, or it cannot be read
+			child := recs[i].Header.ID
+			missing := func(epoch int64) bool {
+				id := session.SettlementID(child, epoch)
+				return !waiting[id] && !s.Took(id)
 			}
-			missing := map[int64]bool{}
-			for epoch := int64(1); epoch <= st.Epoch; epoch++ {
-				if id := session.SettlementID(recs[i].Header.ID, epoch); !waiting[id] && !s.Took(id) {
-					missing[epoch] = true
-				}
-			}
-			if len(missing) == 0 {
+			if !mayOwe(&recs[i], missing) {
 				continue
 			}
-			more, err := m.settlements(ctx, recs[i].Header.ID, func(epoch int64) bool { return missing[epoch] })
-			if err != nil {
+			more, err := m.settlements(ctx, child, missing)
+			switch {
+			case errors.Is(err, session.ErrNotFound): // deleted meanwhile
+			case unreadable(err):
+				m.svc.fault("what a subagent came to cannot be read, and its parent is not told", err, "agent", string(child))
+			case err != nil:
 				failed = err
 				return false
 			}
@@ -289,6 +306,34 @@ func (m *manager) owing(ctx context.Context, s *session.Session) ([]Settlement, 
 		return true
 	})
 	return list, errors.Join(err, failed)
+}
+
+// mayOwe reports whether the log of a child has to be read for the epochs that are
+// missing: its checkpoints tell, where there are any.
+func mayOwe(rec *session.Record, missing func(epoch int64) bool) bool {
+	if id, ok := projection.IdentityOf(*rec); ok && id.Mode != session.ModeContinuable {
+		return false
+	}
+	st, ok := projection.StateOf(*rec)
+	if !ok {
+		return true
+	}
+	for epoch := int64(1); epoch <= st.Epoch; epoch++ {
+		if missing(epoch) {
+			return true
+		}
+	}
+	return false
+}
+
+// unreadable tells a log that is damaged, or of another version, from one that could not
+// be read this time.
+func unreadable(err error) bool {
+	if _, ok := asError[*session.CorruptError](err); ok {
+		return true
+	}
+	_, ok := asError[*session.UnsupportedError](err)
+	return ok
 }
 
 // settlements reads what epochs of a stored child came to from its log.
@@ -302,29 +347,27 @@ func (m *manager) settlements(ctx context.Context, child session.ID, want func(e
 		label = *d.Descriptor.Label
 	}
 	var list []Settlement
-	var outcome session.Outcome
+	var f epochFold
 	for e := range s.Events(s.Header().SeedLength) {
+		f.Apply(&e)
 		p, ok := e.Payload().(*session.Settled)
 		if !ok {
-			outcome.Apply(&e)
 			continue
 		}
 		if want(p.Epoch) {
 			set := Settlement{
 				ID: session.SettlementID(child, p.Epoch), Child: child, Label: label, Epoch: p.Epoch, StopReason: StopReason(p.StopReason),
+				Unread: f.unread(),
 			}
 			if p.OutputSeq >= 0 {
-				set.Output, _, _ = outcome.Output()
+				set.Output, _, _ = f.outcome.Output()
 			}
-			if end := outcome.End(); end != nil && end.Failure != nil {
+			if end := f.outcome.End(); end != nil && end.Failure != nil {
 				set.Failure = end.Failure.Code + ": " + end.Failure.Message
-			}
-			if ep := s.Epochs(); ep.LastSeq == e.Seq {
-				set.Unread = len(s.Inbox(session.NextTurn)) + len(s.Inbox(session.NextStep))
 			}
 			list = append(list, set)
 		}
-		outcome = session.Outcome{}
+		f.begin()
 	}
 	return list, nil
 }

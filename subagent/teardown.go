@@ -28,7 +28,12 @@ type ending struct {
 // making are entries that are not resident yet: they are given up, and waited for. end
 // must follow without the lock.
 func (m *manager) endLocked(acts, making []*activation, e ending) (begun []*activation) {
-	if e.cause.Kind == "" {
+	switch {
+	case e.cause.Kind != "":
+	case e.process:
+		// Nobody stopped it: what waits is not parked (design § 4).
+		e.cause = session.Cause{Kind: session.CauseDisposed}
+	default:
 		e.cause = session.Cause{Kind: session.CauseParent}
 	}
 	listed := make(map[key]*activation, len(acts))
@@ -56,8 +61,11 @@ func (m *manager) endLocked(acts, making []*activation, e ending) (begun []*acti
 	}
 	for _, act := range making {
 		wait(act, act.path)
+		if act.givenUp == nil {
+			act.givenUp = e.why(act.id)
+		}
 		if act.abort != nil {
-			act.abort(e.why(act.id))
+			act.abort(act.givenUp)
 		}
 	}
 	return begun
@@ -136,6 +144,8 @@ func (m *manager) complete(act *activation) {
 	}
 	var done epochEnd
 	if err := contain(func() error { done = m.conclude(act, told); return nil }); err != nil {
+		// Nobody knows what it came to (seam TEAR-08).
+		done = epochEnd{epoch: act.edge.Epoch, reason: StopError, failure: err.Error(), seq: -1}
 		errs = append(errs, fmt.Errorf("what the epoch came to: %w", err))
 	}
 	if act.fresh && !told {
@@ -147,13 +157,18 @@ func (m *manager) complete(act *activation) {
 	if err := act.setup.release(); err != nil {
 		errs = append(errs, err)
 	}
-	if err := m.dispose(act, e.keep); err != nil {
+	if err := m.dispose(act, e.keep); unsaved(err) {
+		// As with the flush before, nothing depends on it (seam TEAR-07).
+		m.svc.fault("the end of a subagent could not be stored", err, "agent", string(act.id))
+	} else if err != nil {
 		errs = append(errs, err)
 	}
 	if errs != nil {
 		act.err = &Error{Code: CodeActivationTeardownFailed, Msg: fmt.Sprintf("closing subagent %s", act.id), Err: errors.Join(errs...)}
 	}
 	if told {
+		// The disposal has flushed once more.
+		done.settled = done.settled || done.seq >= 0 && act.agent.Session().Durable() > done.seq
 		m.tellParent(act, &done)
 	}
 	above := m.release(act)
@@ -170,6 +185,19 @@ func (m *manager) complete(act *activation) {
 		// Nobody waits for an ordinary settlement (seam SET-13).
 		m.svc.fault("the end of a subagent failed", act.err, "agent", string(act.id))
 	}
+}
+
+// unsaved reports whether all that is wrong is that events could not be stored.
+func unsaved(err error) bool {
+	switch e := err.(type) {
+	case *session.UnsavedError:
+		return true
+	case interface{ Unwrap() error }:
+		return unsaved(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(part error) bool { return !unsaved(part) })
+	}
+	return false
 }
 
 func (m *manager) dispose(act *activation, keep bool) error {
@@ -331,12 +359,21 @@ func (s *Service) DrainDescendants(roots ...*agent.Agent) (wait func(context.Con
 			s.m.graph.Reopen(k)
 		}})
 	}
-	return s.m.cut(ending{quiet: true}, live...)
+	wait = s.m.cut(ending{quiet: true}, live...)
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	for _, r := range live {
+		if _, ok := s.cfg.Agents.Live(r); !ok {
+			s.m.graph.Reopen(keyOf(r)) // it left before the hook was there
+		}
+	}
+	return wait
 }
 
 // drain ends everything, at the end of the process, and returns when nothing of it runs.
 func (m *manager) drain() error {
-	err := m.cut(ending{keep: true, process: true})(m.svc.ctx)
+	// No interrupt of anybody: what waits is not parked by it.
+	err := m.cut(ending{keep: true, process: true, cause: session.Cause{Kind: session.CauseDisposed}})(m.svc.ctx)
 	m.running.Wait()
 	return err
 }

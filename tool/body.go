@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 )
 
@@ -21,9 +22,12 @@ type body struct {
 
 	mu sync.Mutex // guards following
 
-	begun    bool          // the innermost stage was entered
-	executed bool          // the tool's own code was entered
-	closed   bool          // runChain is about to return: the body may not start any more
+	begun    bool // the innermost stage was entered
+	executed bool // the tool's own code was entered
+	closed   bool // runChain is about to return: the body may not start any more
+	value    any  // what the tool's own code returned
+	err      error
+	late     bool          // it returned behind its timeout, and that is the result
 	done     chan struct{} // closed when a begun stage has returned; nil without hooks
 }
 
@@ -80,6 +84,25 @@ func fuse(ctx, caller context.Context) (context.Context, func()) {
 	}
 }
 
+// returned reports whether a value and an error are those of the tool's own code, not
+// of a hook around it.
+func (b *body) returned(value any, err error) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.executed || b.late {
+		return false
+	}
+	return len(b.p.chain.execute) == 0 || same(value, b.value) && same(err, b.err)
+}
+
+// same compares without the panic of a type that cannot be compared.
+func same(a, b any) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
+}
+
 // run is the innermost stage: BeforeBody, the declared timeout, the body (core T20).
 func (b *body) run(ctx context.Context) (any, error) {
 	b.mu.Lock()
@@ -124,7 +147,11 @@ func (b *body) run(ctx context.Context) (any, error) {
 		return nil, perr
 	}
 	timedOut := def.Timeout > 0 && b.caller.Err() == nil && errors.Is(context.Cause(ctx), errTimeout)
-	if timedOut && (err == nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, errTimeout)) {
+	timedOut = timedOut && (err == nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, errTimeout))
+	b.mu.Lock()
+	b.value, b.err, b.late = value, err, timedOut
+	b.mu.Unlock()
+	if timedOut {
 		return nil, &Error{Code: CodeTimeout, Msg: fmt.Sprintf("%s did not finish within %v", def.Name, def.Timeout), Err: context.DeadlineExceeded}
 	}
 	return value, err
