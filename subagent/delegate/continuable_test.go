@@ -260,6 +260,11 @@ func TestContinuableRefused_TOOL34(t *testing.T) {
 				t.Errorf("%s: result = %s %q, want %s that says %q", c.name, r.Code, resultText(r), c.code, c.says)
 			}
 		}
+		// Past the schema, too.
+		_, err := n.Tools.Root().Toolset().Lookup("subagent").Execute(t.Context(), &tool.Call{Name: "subagent", Args: []byte(`{"description":"d","prompt":"p","run_in_background":true}`), Caller: n.parent})
+		if err == nil || !strings.Contains(err.Error(), "does not run in the background") {
+			t.Errorf("TOOL-34: %v", err)
+		}
 		if rows := n.rows(); len(rows) != 0 {
 			t.Errorf("there are %d children", len(rows))
 		}

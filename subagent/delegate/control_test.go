@@ -320,6 +320,7 @@ func TestListAgentsPages_LA08(t *testing.T) {
 				}
 				parts++
 				after = ""
+				before := len(got)
 				for _, line := range strings.Split(resultText(r), "\n") {
 					if more, ok := strings.CutPrefix(line, "There is more: call list_agents with "); ok {
 						if strings.Contains(more, `scope "descendants"`) != (scope == "descendants") {
@@ -330,6 +331,9 @@ func TestListAgentsPages_LA08(t *testing.T) {
 					}
 					id, _, _ := strings.Cut(line, " ")
 					got = append(got, id)
+				}
+				if after != "" && len(got)-before < 50 {
+					t.Errorf("%s: part %d has only %d lines", scope, parts, len(got)-before)
 				}
 			}
 			if d := cmp.Diff(want, got); d != "" || parts < 2 {
