@@ -19,8 +19,8 @@ import (
 	"github.com/offshoot-dev/offshoot/tool"
 )
 
-// process is what one process composes on a store.
-type process struct {
+// program is what one process composes on a store.
+type program struct {
 	store   session.Store
 	agents  *agent.Registry
 	service *subagent.Service
@@ -28,7 +28,7 @@ type process struct {
 }
 
 // open composes a process with a model that answers from a script.
-func open(ctx context.Context, store session.Store, script scripted.Script) (*process, error) {
+func open(ctx context.Context, store session.Store, script scripted.Script) (*program, error) {
 	units, err := projection.NewRegistry(projection.BuiltIn()...)
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func open(ctx context.Context, store session.Store, script scripted.Script) (*pr
 	if _, err := models.Register(scripted.New(script, scripted.Options{}), "script"); err != nil {
 		return nil, err
 	}
-	p := &process{store: store, host: &subagent.Host{}}
+	p := &program{store: store, host: &subagent.Host{}}
 	if p.agents, err = agent.NewRegistry(ctx, agent.Config{Sessions: sessions, Models: models, Tools: tool.New(), Prompts: prompt.New()}); err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func open(ctx context.Context, store session.Store, script scripted.Script) (*pr
 
 // close ends continuable children before anything else: what waits for them is kept. The
 // store comes last.
-func (p *process) close(ctx context.Context) error {
+func (p *program) close(ctx context.Context) error {
 	return errors.Join(p.service.Close(ctx), p.agents.Close(ctx), p.store.Close(ctx))
 }
 

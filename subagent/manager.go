@@ -34,7 +34,8 @@ type manager struct {
 	children map[session.ID]int         // how many entries each session is the parent of
 	trees    map[session.ID]int         // and the root of
 	parents  map[key]*parent
-	moved    chan struct{} // closed and replaced whenever an entry leaves
+	held     map[key]bool  // agents whose turns stay open, see Service.Hold
+	moved    chan struct{} // closed and replaced whenever an entry leaves, and by stir
 	over     bool          // admission is closed for good
 }
 
@@ -46,7 +47,7 @@ func keyOf(a *agent.Agent) key { return weak.Make(a) }
 func newManager(s *Service) *manager {
 	return &manager{
 		svc: s, agents: s.cfg.Agents, entries: map[session.ID]*activation{}, resident: map[key]*activation{},
-		children: map[session.ID]int{}, trees: map[session.ID]int{}, parents: map[key]*parent{}, moved: make(chan struct{}),
+		children: map[session.ID]int{}, trees: map[session.ID]int{}, parents: map[key]*parent{}, held: map[key]bool{}, moved: make(chan struct{}),
 	}
 }
 
@@ -68,16 +69,17 @@ type activation struct {
 	hooks  []*hookEntry // who was told of the start
 	setup  *setupBatch
 
-	// The outcome of the epoch; guarded by the log's lock, see with.
-	outcome session.Outcome
-	with    func(func())
+	// What the epoch comes to; guarded by the log's lock, see with.
+	fold epochFold
+	with func(func())
 
 	mu      sync.Mutex
 	failure error // why a turn failed; guarded by mu
 
 	// Guarded by the manager's lock.
 	path    []key                   // whom it is made below
-	abort   context.CancelCauseFunc // ends the making
+	abort   context.CancelCauseFunc // ends the step of the making that is under way
+	givenUp error                   // why it is not to be made any more
 	entered bool                    // it is in the graph
 	holds   int                     // deliveries under way: it does not settle meanwhile
 	unheld  chan struct{}           // closed when holds gets 0, if somebody waits
@@ -86,7 +88,8 @@ type activation struct {
 	ending  ending
 	waits   []*activation // released before it
 
-	err error // of its disposal; final when gone is closed
+	err  error // of its disposal; final when gone is closed
+	left error // why something of a child that never came to be may be stored; likewise
 }
 
 var (
@@ -117,6 +120,7 @@ func (m *manager) shut() {
 	defer m.mu.Unlock()
 	m.over = true
 	m.graph.ShutAll()
+	m.stirLocked()
 }
 
 func (m *manager) closed() bool {
@@ -208,8 +212,7 @@ func (m *manager) releasedLocked(act *activation) {
 		delete(m.trees, act.tree)
 	}
 	close(act.gone)
-	close(m.moved)
-	m.moved = make(chan struct{})
+	m.stirLocked()
 }
 
 // making admits a step of the making of an entry, which a drain ends: ctx has its cause
@@ -217,6 +220,9 @@ func (m *manager) releasedLocked(act *activation) {
 func (m *manager) making(ctx context.Context, act *activation, path []key) (_ context.Context, done func(), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if act.givenUp != nil {
+		return nil, nil, act.givenUp
+	}
 	if err := m.refusalLocked(act.id, m.graph.Admits(path)); err != nil {
 		return nil, nil, err
 	}
@@ -267,7 +273,8 @@ func (m *manager) bear(ctx context.Context, act *activation, b *birth) error {
 	h, err := b.create(ctx, setup, commit)
 	if err != nil {
 		m.unmake(act)
-		if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
+		// Whatever the end of ctx made of what was under way (seam CAN-13).
+		if cause := context.Cause(ctx); cause != nil {
 			return cause
 		}
 		return err
@@ -311,15 +318,8 @@ func (m *manager) compose(ctx context.Context, act *activation, a *agent.Agent, 
 		}
 	})
 	s := a.Session()
-	act.with, _ = s.Watch(&act.outcome)
-	// An epoch that a crash cut goes on, with what came before in it.
-	from := s.Header().SeedLength
-	if e := s.Epochs(); e.Last != nil {
-		from = e.LastSeq + 1
-	}
-	for e := range s.Events(from) {
-		act.with(func() { act.outcome.Apply(&e) })
-	}
+	act.fold = foldEpoch(s)
+	act.with, _ = s.Watch(&act.fold)
 	a.AddHooks(agent.Hooks{
 		Failed: func(_ *agent.Agent, err error) {
 			act.mu.Lock()
@@ -381,6 +381,10 @@ func (m *manager) submit(ctx context.Context, act *activation, parent *agent.Age
 		err = m.refused(act, err)
 	}
 	m.rollback(act)
+	if act.left != nil {
+		// Said, but not what the caller is to go by (seam RB-17, RB-19).
+		err = fmt.Errorf("%w; %s", err, act.left)
+	}
 	return err
 }
 
@@ -394,6 +398,10 @@ func (m *manager) beginLocked(ctx context.Context, act *activation, parent *agen
 		if err := m.authorizedLocked(act, parent); err != nil {
 			return nil, err
 		}
+	}
+	if err := m.graph.Admits(path); errors.Is(err, owners.ErrDraining) {
+		// It comes before the closing that a drain brings about (seam RB-15).
+		return nil, m.refusalLocked(act.id, err)
 	}
 	if err := m.refusalLocked(act.id, m.graph.Deliver(act.key, path)); err != nil {
 		return nil, err
@@ -430,7 +438,7 @@ func (m *manager) refused(act *activation, err error) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.over || m.graph.Admits(act.path) != nil {
+	if m.over || errors.Is(m.graph.Admits(act.path), owners.ErrDraining) {
 		return &Error{Code: CodeDraining, Msg: fmt.Sprintf("subagent %s was drained before it had accepted the message", act.id), Err: err}
 	}
 	return &Error{Code: CodeActivationClosing, Msg: fmt.Sprintf("subagent %s was closed before it had accepted the message", act.id), Err: err}
@@ -488,6 +496,7 @@ type delivery struct {
 	child    session.ID
 	content  []message.Block
 	source   message.Source
+	leave    bool // nothing is to run of it here, see Host.Leave
 }
 
 // deliver routes a message to where its child is (seam FUP).
@@ -531,7 +540,12 @@ func (m *manager) deliver(ctx context.Context, d delivery) (message.ID, error) {
 			if act == nil {
 				continue // somebody else came first
 			}
-			if err := m.submit(ctx, act, d.parent, path, msg); err != nil {
+			if d.leave {
+				err = m.leave(ctx, act, path, msg)
+			} else {
+				err = m.submit(ctx, act, d.parent, path, msg)
+			}
+			if err != nil {
 				return "", err
 			}
 			return msg.ID, nil
