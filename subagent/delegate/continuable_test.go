@@ -560,3 +560,49 @@ func TestWaitAtTheEnd_TOOL45(t *testing.T) {
 		}
 	})
 }
+
+// TOOL-45: the process is killed when the child has settled and the result of the call is not
+// stored. The next one tells the outcome by a notice, once.
+func TestCrashBeforeResult_TOOL45(t *testing.T) {
+	store := memory.New()
+	inNest(t, subagenttest.Options{Store: store}, background, func(t *testing.T, n *nest) {
+		gate := make(chan struct{})
+		n.parent.Tools().AddExecute(func(ctx context.Context, _ *tool.Call, next func(context.Context) (any, error)) (any, error) {
+			v, err := next(ctx)
+			<-gate
+			return v, err
+		})
+		n.Answer("go", scripted.Step{awaits("one", "map it")}, scripted.Step{scripted.SayLiteral("good")})
+		n.Answer("map it", scripted.Step{scripted.SayLiteral("mapped")})
+		n.tell("go")
+		want := []string{"user: map it", "says: mapped", "settled: completed"}
+		if d := cmp.Diff(want, n.log(n.child("one"))); d != "" {
+			t.Errorf("the child's log:\n%s", d)
+		}
+		n.Crashed()
+		store.Kill()
+		defer close(gate) // what the dead process still does reaches nobody
+		for i, notices := range []int{1, 0} {
+			next := newNest(t, subagenttest.Options{Store: store.Backend().Open()}, background)
+			h, err := next.Agents.Resume(t.Context(), agent.Resume{ID: n.parent.ID(), Options: subagenttest.ParentOptions()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			next.parent = h.Agent()
+			if r, err := next.Host.Recover(t.Context(), next.parent); err != nil || r.Notices != notices || len(r.Reopened) != 0 {
+				t.Errorf("process %d: %+v, %v", i, r, err)
+			}
+			synctest.Wait()
+			got := next.log(next.parent.ID())
+			if len(got) < 4 || got[0] != "user: go" || strings.Contains(got[1], "mapped") {
+				t.Errorf("process %d: the parent's log: %q", i, got)
+			}
+			if d := cmp.Diff([]string{"end: interrupted", "subagent-settled: Subagent \"one\" (#one) has finished.\nIts closing message:mapped", "says: noted"}, got[2:]); d != "" {
+				t.Errorf("process %d: the parent's log:\n%s", i, d)
+			}
+			if err := next.parent.Dispose(t.Context(), true); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
