@@ -157,7 +157,10 @@ func (m *manager) complete(act *activation) {
 	if err := act.setup.release(); err != nil {
 		errs = append(errs, err)
 	}
-	if err := m.dispose(act, e.keep); err != nil {
+	if err := m.dispose(act, e.keep); unsaved(err) {
+		// As with the flush before, nothing depends on it (seam TEAR-07).
+		m.svc.fault("the end of a subagent could not be stored", err, "agent", string(act.id))
+	} else if err != nil {
 		errs = append(errs, err)
 	}
 	if errs != nil {
@@ -182,6 +185,19 @@ func (m *manager) complete(act *activation) {
 		// Nobody waits for an ordinary settlement (seam SET-13).
 		m.svc.fault("the end of a subagent failed", act.err, "agent", string(act.id))
 	}
+}
+
+// unsaved reports whether all that is wrong is that events could not be stored.
+func unsaved(err error) bool {
+	switch e := err.(type) {
+	case *session.UnsavedError:
+		return true
+	case interface{ Unwrap() error }:
+		return unsaved(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(part error) bool { return !unsaved(part) })
+	}
+	return false
 }
 
 func (m *manager) dispose(act *activation, keep bool) error {
