@@ -75,6 +75,11 @@ func TestContinuableUnnoticed(t *testing.T) {
 		if text := n.Tools.Root().Toolset().Lookup("subagent").Description; !strings.Contains(text, "No message comes by itself") {
 			t.Errorf("the text:\n%s", text)
 		}
+		for _, d := range n.Tools.Root().Specs() {
+			if strings.Contains(d.Description, "comes to you by itself") {
+				t.Errorf("%s promises a notice:\n%s", d.Name, d.Description)
+			}
+		}
 	})
 }
 

@@ -34,7 +34,7 @@ func TestControlDefinitions_MSG05(t *testing.T) {
 			required   int
 			says       []string
 		}{
-			{"send_message", "message subagent_id", 2, []string{"next turn", "does not redirect", "No answer is returned", "was not delivered"}},
+			{"send_message", "message subagent_id", 2, []string{"next turn", "does not redirect", "No answer is returned", "was not delivered", "comes to you by itself"}},
 			{"interrupt_agent", "agent_id", 1, []string{"Only the open turn", "stay parked", "not affected", "before the turn has actually stopped"}},
 			{"list_agents", "after scope", 0, []string{"`ready`", "resumes it", "do not call it again and again", "last line says how to get the next"}},
 		} {
