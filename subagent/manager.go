@@ -367,10 +367,10 @@ func (m *manager) tellStart(act *activation) {
 }
 
 // submit gives a new Activation what it was made for, and takes it back if that is
-// refused.
-func (m *manager) submit(ctx context.Context, act *activation, parent *agent.Agent, path []key, msg message.Message) error {
+// refused. path is asked under the manager's lock.
+func (m *manager) submit(ctx context.Context, act *activation, parent *agent.Agent, path func() []key, msg message.Message) error {
 	m.mu.Lock()
-	acc, err := m.beginLocked(ctx, act, parent, path, msg)
+	acc, err := m.beginLocked(ctx, act, parent, path(), msg)
 	m.mu.Unlock()
 	if err == nil {
 		if err = acc.Finish(ctx); err == nil {
@@ -504,7 +504,7 @@ func (m *manager) deliver(ctx context.Context, d delivery) (message.ID, error) {
 	if d.child == "" {
 		return "", errorf(CodeInvalidRequest, "follow up: no subagent is named")
 	}
-	if len(d.content) == 0 {
+	if emptyContent(d.content) {
 		return "", errorf(CodeInvalidRequest, "follow up subagent %s: the message is empty", d.child)
 	}
 	msg := message.Message{ID: agent.NewMessageID(), Role: message.RoleUser, Content: cloneBlocks(d.content), Source: d.source}
@@ -540,10 +540,12 @@ func (m *manager) deliver(ctx context.Context, d delivery) (message.ID, error) {
 			if act == nil {
 				continue // somebody else came first
 			}
+			// Its parent may have come, or be below others, meanwhile.
+			now := func() []key { return m.pathOf(&d) }
 			if d.leave {
-				err = m.leave(ctx, act, path, msg)
+				err = m.leave(ctx, act, now, msg)
 			} else {
-				err = m.submit(ctx, act, d.parent, path, msg)
+				err = m.submit(ctx, act, d.parent, now, msg)
 			}
 			if err != nil {
 				return "", err
