@@ -388,6 +388,15 @@ func (m *manager) beginLocked(ctx context.Context, act *activation, parent *agen
 			return nil, err
 		}
 	}
+	// A drain is the reason that counts, also where it has begun to end the child already
+	// (seam SCOPE-12).
+	below := path
+	if below == nil {
+		below, _ = m.graph.Path(act.key)
+	}
+	if err := m.refusalLocked(act.id, m.graph.Admits(below)); errors.Is(err, ErrDraining) {
+		return nil, err
+	}
 	if err := m.refusalLocked(act.id, m.graph.Deliver(act.key, path)); err != nil {
 		return nil, err
 	}

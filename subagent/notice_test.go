@@ -654,7 +654,7 @@ func TestNoticeUnsaved_TEAR07(t *testing.T) {
 		fails  int // appends with the settled event
 		prefix string
 	}{
-		"for good":               {1000, "unsaved:"},
+		"for good":              {1000, "unsaved:"},
 		"until it was disposed": {1, "settled:"},
 	} {
 		t.Run(name, func(t *testing.T) {
