@@ -41,8 +41,8 @@ func (l *nest) hold(prompt string) *gate {
 	return g
 }
 
-// below starts a child of any live agent.
-func (l *nest) below(parent *agent.Agent, label, prompt string) subagent.Accepted {
+// startBelow starts a child of any live agent.
+func (l *nest) startBelow(parent *agent.Agent, label, prompt string) subagent.Accepted {
 	l.t.Helper()
 	acc, err := l.Service.StartContinuable(l.t.Context(), spawn.DefaultName, subagent.ContinuableRequest{Label: label, Prompt: say(prompt), Parent: parent})
 	if err != nil {
@@ -57,7 +57,7 @@ func (l *nest) pair(prompt string) (mid, leaf subagent.Accepted, g *gate) {
 	l.t.Helper()
 	g = l.hold("mid works")
 	mid = l.start("mid", "mid works")
-	leaf = l.below(l.live(mid.Child), "leaf", prompt)
+	leaf = l.startBelow(l.live(mid.Child), "leaf", prompt)
 	return mid, leaf, g
 }
 
@@ -186,7 +186,7 @@ func TestFollowupRefused_AUTH02(t *testing.T) {
 		acc := l.start("worker", "begin")
 		sibling := l.start("sibling", "begin")
 		synctest.Wait()
-		lower := l.below(l.live(acc.Child), "lower", "begin")
+		lower := l.startBelow(l.live(acc.Child), "lower", "begin")
 		stranger := l.Parent(t)
 		cold := l.start("cold", "go").Child
 		shot := l.Start(t, t.Context(), spawn.DefaultName, subagent.Request{Parent: l.parent, Prompt: say("begin")})
