@@ -114,6 +114,9 @@ func (s *Service) unregister() {
 // Agents returns the agent registry.
 func (s *Service) Agents() *agent.Registry { return s.cfg.Agents }
 
+// Notices reports whether a continuable child that settles tells its parent so.
+func (s *Service) Notices() bool { return !s.cfg.NoNotices }
+
 // Lister returns what lists the subagents of a session, a page at a time too. It does
 // not end with the service.
 func (s *Service) Lister() Lister {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 )
 
@@ -24,6 +25,8 @@ type body struct {
 	begun    bool          // the innermost stage was entered
 	executed bool          // the tool's own code was entered
 	closed   bool          // runChain is about to return: the body may not start any more
+	value    any           // what the tool's own code returned
+	err      error
 	done     chan struct{} // closed when a begun stage has returned; nil without hooks
 }
 
@@ -80,6 +83,25 @@ func fuse(ctx, caller context.Context) (context.Context, func()) {
 	}
 }
 
+// returned reports whether a value and an error are those of the tool's own code, not
+// of a hook around it.
+func (b *body) returned(value any, err error) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.executed {
+		return false
+	}
+	return same(value, b.value) && same(err, b.err)
+}
+
+// same compares without the panic of a type that cannot be compared.
+func same(a, b any) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
+}
+
 // run is the innermost stage: BeforeBody, the declared timeout, the body (core T20).
 func (b *body) run(ctx context.Context) (any, error) {
 	b.mu.Lock()
@@ -123,6 +145,9 @@ func (b *body) run(ctx context.Context) (any, error) {
 	if perr := contain("tool "+def.Name, func() { value, err = def.Execute(ctx, &p.call) }); perr != nil {
 		return nil, perr
 	}
+	b.mu.Lock()
+	b.value, b.err = value, err
+	b.mu.Unlock()
 	timedOut := def.Timeout > 0 && b.caller.Err() == nil && errors.Is(context.Cause(ctx), errTimeout)
 	if timedOut && (err == nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, errTimeout)) {
 		return nil, &Error{Code: CodeTimeout, Msg: fmt.Sprintf("%s did not finish within %v", def.Name, def.Timeout), Err: context.DeadlineExceeded}

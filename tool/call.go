@@ -20,6 +20,7 @@ type sink struct {
 	conclude bool
 	meta     []byte
 	hasMeta  bool
+	vouches  bool // meta says something of what the body returned
 }
 
 func (s *sink) deferContext(m message.Message) {
@@ -38,20 +39,19 @@ func (s *sink) concludeTurn() {
 	}
 }
 
-func (s *sink) setMeta(meta []byte) {
+func (s *sink) setMeta(meta []byte, vouches bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
-		s.meta, s.hasMeta = bytes.Clone(meta), true
+		s.meta, s.hasMeta, s.vouches = bytes.Clone(meta), true, vouches
 	}
 }
 
-// collect closes the sink and hands over what it holds.
-func (s *sink) collect() (contexts []message.Message, conclude bool, meta []byte, hasMeta bool) {
+// close makes later requests void: what the sink holds is final then.
+func (s *sink) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	return s.contexts, s.conclude, s.meta, s.hasMeta
 }
 
 func newError(code, format string, args ...any) error {
@@ -66,7 +66,18 @@ func newError(code, format string, args ...any) error {
 // INVALID_TOOL_OUTPUT, unless it failed anyway; then it is left out.
 func (c *Call) SetMeta(meta []byte) {
 	if c.sink != nil {
-		c.sink.setMeta(meta)
+		c.sink.setMeta(meta, false)
+	}
+}
+
+// SetOutcomeMeta is SetMeta for a meta that vouches for what the model reads: that it is
+// the outcome of something which nobody needs to tell the model again. It reaches the
+// result only together with what the body returned, a value or an error. A success that
+// the end of ctx displaced, a result that a hook replaced or blocked, and one that broke
+// the tool's contract are without it.
+func (c *Call) SetOutcomeMeta(meta []byte) {
+	if c.sink != nil {
+		c.sink.setMeta(meta, true)
 	}
 }
 

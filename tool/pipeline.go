@@ -217,20 +217,24 @@ func (p *Pending) Run(ctx context.Context) Result {
 	}
 	b := &body{p: p, caller: ctx}
 	value, err := b.runChain(ctx)
-	contexts, conclude, meta, hasMeta := p.sink.collect()
+	p.sink.close()
 
 	var r Result
+	own := b.returned(value, err)
 	switch {
 	case err != nil:
 		r = p.bodyFailure(ctx, err)
 	case ctx.Err() != nil:
-		r = aborted()
+		r, own = aborted(), false
 	default:
 		r = p.success(value)
+		own = own && !r.IsError
 	}
-	p.takeMeta(&r, meta, hasMeta)
+	if own || !p.sink.vouches {
+		p.takeMeta(&r)
+	}
 	if !r.IsError {
-		r.Contexts, r.Conclude = contexts, conclude
+		r.Contexts, r.Conclude = p.sink.contexts, p.sink.conclude
 	}
 	if b.started() {
 		r = p.judge(ctx, r)
@@ -239,11 +243,11 @@ func (p *Pending) Run(ctx context.Context) Result {
 }
 
 // takeMeta applies what the body gave to SetMeta.
-func (p *Pending) takeMeta(r *Result, meta []byte, has bool) {
-	if !has {
+func (p *Pending) takeMeta(r *Result) {
+	if !p.sink.hasMeta {
 		return
 	}
-	compact, err := jsonx.Compact(meta)
+	compact, err := jsonx.Compact(p.sink.meta)
 	if err == nil {
 		r.Meta = compact
 		return
@@ -277,6 +281,9 @@ func (p *Pending) judge(ctx context.Context, r Result) Result {
 		}
 		if d.Content != nil {
 			r.Content = append([]message.Block(nil), d.Content...)
+			if p.sink.vouches {
+				r.Meta = nil
+			}
 		}
 		if len(d.Contexts) > 0 {
 			r.Contexts = append(r.Contexts[:len(r.Contexts):len(r.Contexts)], d.Contexts...)

@@ -21,7 +21,7 @@ const jobKind = "subagent"
 func (m *mount) background(call *tool.Call, req subagent.Request) (any, error) {
 	switch {
 	case !m.cfg.Background:
-		return nil, tool.Errorf(tool.CodeInvalidArgs, "%s does not run in the background: call it without run_in_background", call.Name)
+		return nil, notInBackground(call)
 	case m.cfg.Jobs == nil:
 		return nil, tool.Errorf(tool.CodeInternal, "%s cannot run in the background: the program has no registry of jobs (job.New)", call.Name)
 	case req.Parent.Tools().Toolset().Lookup(job.OutputTool) == nil:
@@ -105,10 +105,10 @@ func outcome(ctx context.Context, res subagent.Result, waitErr, closeErr error) 
 		if errors.As(context.Cause(ctx), &killed) {
 			lines = append(lines, killed.Reason)
 		} else {
-			lines = append(lines, headline(res.StopReason))
+			lines = append(lines, headline("the subagent", res.StopReason))
 		}
 	default:
-		lines = append(lines, headline(res.StopReason))
+		lines = append(lines, headline("the subagent", res.StopReason))
 	}
 	if waitErr == nil && res.StopReason != subagent.StopCompleted && res.Diagnostic != "" {
 		lines = append(lines, "Diagnostic: "+res.Diagnostic)

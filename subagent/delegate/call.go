@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/internal/jsonx"
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/subagent"
@@ -15,7 +14,7 @@ import (
 
 type args struct {
 	description, prompt string
-	background          bool
+	background          *bool // nil: it does not say
 }
 
 func parse(data []byte) (a args, err error) {
@@ -26,19 +25,28 @@ func parse(data []byte) (a args, err error) {
 		case "prompt":
 			a.prompt, err = jsonx.String(raw)
 		case "run_in_background":
-			a.background = string(raw) == "true" // the schema admits a boolean
+			background := string(raw) == "true" // the schema admits a boolean
+			a.background = &background
 		}
 		return err
 	})
 	return a, err
 }
 
-func describe(data []byte) string {
+// inBackground reports whether a call returns before its subagent is done.
+func (c *Config) inBackground(a args) bool {
+	if a.background == nil {
+		return c.Continuable && c.Background
+	}
+	return *a.background
+}
+
+func (c *Config) describe(data []byte) string {
 	a, err := parse(data)
 	if err != nil {
 		return ""
 	}
-	if a.background {
+	if c.inBackground(a) {
 		return a.description + " (in the background)"
 	}
 	return a.description
@@ -58,11 +66,14 @@ func (m *mount) execute(ctx context.Context, call *tool.Call) (any, error) {
 	if strings.TrimSpace(a.prompt) == "" {
 		return nil, tool.Errorf(tool.CodeInvalidArgs, "the prompt is blank")
 	}
+	if m.cfg.Continuable {
+		return m.continuable(ctx, call, parent, a)
+	}
 	req := subagent.Request{
 		Label: &a.description, Prompt: []message.Block{message.Text(a.prompt)}, Parent: parent,
 		Model: m.cfg.Model, ToolFilter: m.cfg.ToolFilter, Persona: m.cfg.Persona, MaxDepth: m.cfg.MaxDepth, OutputSchema: m.cfg.OutputSchema,
 	}
-	if a.background {
+	if m.cfg.inBackground(a) {
 		return m.background(call, req)
 	}
 	run, err := m.svc.Start(ctx, m.cfg.Provider, req)
@@ -81,23 +92,6 @@ func (m *mount) held(res subagent.Result) subagent.Result {
 		res.StopReason, res.Diagnostic = subagent.StopError, "there is no output in the form that was asked for"
 	}
 	return res
-}
-
-// startError words a refusal for the model, which cannot see codes.
-func startError(err error) error {
-	var depth *subagent.DepthError
-	var live *agent.LimitError
-	var se *subagent.Error
-	switch {
-	case errors.As(err, &depth):
-		return &tool.Error{Code: string(subagent.CodeLimitReached), Err: err, Msg: fmt.Sprintf(
-			"you work at delegation depth %d and the limit is %d: no further delegation is possible, do this work yourself", depth.Depth-1, depth.Cap)}
-	case errors.As(err, &live):
-		return &tool.Error{Code: string(subagent.CodeLimitReached), Err: err, Msg: "the subagent was not started: " + live.Error()}
-	case errors.As(err, &se):
-		return &tool.Error{Code: string(se.Code), Err: err, Msg: "the subagent was not started: " + err.Error()}
-	}
-	return fmt.Errorf("the subagent was not started: %w", err)
 }
 
 // finish maps how a run ended to the tool's result (seam TOOL-13…19). A failure of
@@ -126,7 +120,7 @@ func finish(res subagent.Result, waitErr, closeErr error) (any, error) {
 	case res.StopReason == subagent.StopCompleted:
 		heading = "Output:"
 	default:
-		lines = append(lines, headline(res.StopReason))
+		lines = append(lines, headline("the subagent", res.StopReason))
 		if res.StopReason == subagent.StopAborted {
 			code = tool.CodeAborted
 		}
@@ -146,18 +140,18 @@ func finish(res subagent.Result, waitErr, closeErr error) (any, error) {
 	return nil, &tool.Error{Code: code, Err: errors.Join(waitErr, closeErr), Msg: strings.Join(lines, "\n")}
 }
 
-func headline(reason subagent.StopReason) string {
+func headline(who string, reason subagent.StopReason) string {
 	switch reason {
 	case subagent.StopAborted:
-		return "the subagent was cancelled"
+		return who + " was cancelled"
 	case subagent.StopError:
-		return "the subagent failed"
+		return who + " failed"
 	case subagent.StopMaxTokens:
-		return "the subagent hit its token limit before it was done"
+		return who + " hit its token limit before it was done"
 	case subagent.StopRefusal:
-		return "the subagent declined the task"
+		return who + " declined the task"
 	}
-	return fmt.Sprintf("the subagent ended abnormally (%s)", reason)
+	return fmt.Sprintf("%s ended abnormally (%s)", who, reason)
 }
 
 // meta is what other readers than the model learn from the result event.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/offshoot-dev/offshoot/internal/jsonx"
 	"github.com/offshoot-dev/offshoot/job"
+	"github.com/offshoot-dev/offshoot/prompt"
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/structured"
 	"github.com/offshoot-dev/offshoot/subagent"
@@ -57,6 +58,15 @@ type Config struct {
 	// holds those; without it such a call is an error that says so (seam BG-03).
 	Background bool
 	Jobs       *job.Registry
+	// Continuable starts continuable children (seam TOOL-29…32, amendment P41): the
+	// provider must be a subagent.ContinuablePreparer, none of its capabilities is asked
+	// for, and Jobs is not used. With Background a call returns the child's id at once,
+	// unless it says that it waits; without, every call waits. It excludes OutputSchema.
+	Continuable bool
+	// Prompts, if set, gets the section "tool:<ToolName>" of a continuable tool with
+	// Background: when to wait and when not (seam TOOL-33). It says nothing to agents that
+	// do not see the tool, and it stays until the unmount, so that the name is taken.
+	Prompts *prompt.Scope
 }
 
 // Mount adds the tool to scope for as long as its provider is registered, and
@@ -71,6 +81,9 @@ func Mount(svc *subagent.Service, scope *tool.Scope, cfg Config, fault func(erro
 		return nil, fmt.Errorf("delegation tool %q: %w", cfg.ToolName, err)
 	}
 	m := &mount{svc: svc, scope: scope, cfg: cfg}
+	if err := m.guide(); err != nil {
+		return nil, fmt.Errorf("delegation tool %q: %w", cfg.ToolName, err)
+	}
 	// The hooks come first, so that no change between them and the look falls through.
 	remove := svc.AddHooks(subagent.Hooks{
 		ProviderAdded: func(p subagent.Provider) error {
@@ -140,6 +153,9 @@ func (c *Config) check() error {
 		return errors.New("the tool filter has neither allow nor deny")
 	}
 	if c.OutputSchema != nil {
+		if c.Continuable {
+			return errors.New("a continuable subagent has no outputSchema: it answers every message that it is sent, not one question")
+		}
 		if _, err := structured.Parse(c.OutputSchema); err != nil {
 			return err
 		}
@@ -149,9 +165,10 @@ func (c *Config) check() error {
 
 // mount is one tool on its way in and out of a scope.
 type mount struct {
-	svc   *subagent.Service
-	scope *tool.Scope
-	cfg   Config
+	svc    *subagent.Service
+	scope  *tool.Scope
+	cfg    Config
+	silent func() // takes the prompt section away; nil without one
 
 	mu         sync.Mutex // guards following
 	unregister func()
@@ -216,6 +233,9 @@ func (m *mount) close() {
 	defer m.mu.Unlock()
 	m.closed = true
 	_ = m.replaceLocked(nil) // taking out cannot fail
+	if m.silent != nil {
+		m.silent()
+	}
 }
 
 // compile returns the tool for a provider, or why that provider cannot serve it; that
@@ -227,6 +247,13 @@ func (m *mount) compile(p subagent.Provider) (c *tool.Compiled, err error) {
 		}
 	}()
 	caps := p.Capabilities()
+	if m.cfg.Continuable {
+		// The service composes the child: the capabilities do not bound it (seam CAP-06).
+		if _, ok := p.(subagent.ContinuablePreparer); !ok {
+			return nil, fmt.Errorf("provider %q has no continuable subagents: set continuable to false, or choose another provider", m.cfg.Provider)
+		}
+		caps = subagent.Capabilities{DepthLimit: true, ToolFilter: true, Persona: true}
+	}
 	switch {
 	case !m.cfg.ProviderManaged && !caps.DepthLimit:
 		return nil, fmt.Errorf("provider %q cannot bound depth: set maxDepth to \"provider-managed\"", m.cfg.Provider)
@@ -248,12 +275,16 @@ const (
 	descriptionParam = `"description":{"type":"string","description":"Three to six words that name the work, for people who watch."}`
 	promptParam      = `"prompt":{"type":"string","description":"The task, complete in itself."}`
 	backgroundParam  = `"run_in_background":{"type":"boolean","description":"true returns a job id at once instead of the answer."}`
+	waitParam        = `"run_in_background":{"type":"boolean","description":"false waits for the answer. true, the default, returns the subagent's id at once."}`
 )
 
 // parameters is the tool's schema (seam TOOL-03, TOOL-34).
 func (c *Config) parameters() []byte {
 	props := descriptionParam + "," + promptParam
-	if c.Background {
+	switch {
+	case c.Background && c.Continuable:
+		props += "," + waitParam
+	case c.Background:
 		props += "," + backgroundParam
 	}
 	return []byte(`{"type":"object","properties":{` + props + `},"required":["description","prompt"],"additionalProperties":false}`)
@@ -262,13 +293,16 @@ func (c *Config) parameters() []byte {
 // definition words the tool for a provider (seam TOOL-04).
 func (m *mount) definition(p subagent.Provider) (tool.Definition, error) {
 	names := []string{"delegate.md", "fresh.md", "parallel.md"}
+	if m.cfg.Continuable {
+		names = m.continuableTexts()
+	}
 	if p.InheritsParentContext() {
 		names[1] = "inherits.md"
 	}
 	if m.cfg.OutputSchema != nil {
 		names = append(names, "schema.md")
 	}
-	if m.cfg.Background {
+	if m.cfg.Background && !m.cfg.Continuable {
 		names = append(names, "background.md")
 	}
 	var parts []string
@@ -276,11 +310,11 @@ func (m *mount) definition(p subagent.Provider) (tool.Definition, error) {
 		parts = append(parts, m.cfg.Description)
 	}
 	for _, name := range names {
-		data, err := texts.ReadFile(name)
+		text, err := read(name)
 		if err != nil {
 			return tool.Definition{}, err
 		}
-		parts = append(parts, strings.TrimSpace(string(data)))
+		parts = append(parts, text)
 	}
 	if m.cfg.OutputSchema != nil {
 		parts = append(parts, string(jsonx.AppendRaw(nil, m.cfg.OutputSchema)))
@@ -294,6 +328,12 @@ func (m *mount) definition(p subagent.Provider) (tool.Definition, error) {
 		// changes nothing: what the child does is judged call by call.
 		ConcurrencySafe: func([]byte) bool { return true },
 		ReadOnly:        true,
-		Describe:        describe,
+		Describe:        m.cfg.describe,
 	}, nil
+}
+
+// read returns one of the texts that models read.
+func read(name string) (string, error) {
+	data, err := texts.ReadFile(name)
+	return strings.TrimSpace(string(data)), err
 }

@@ -457,7 +457,7 @@ func TestRefusalTexts(t *testing.T) {
 		{"TOOL-24 TOOL-44 a cap of 0", subagenttest.Options{}, delegate.Config{MaxDepth: ptr(int64(0))}, "LIMIT_REACHED",
 			"Error: you work at delegation depth 0 and the limit is 0: no further delegation is possible, do this work yourself"},
 		{"P35 the deployment's bound", subagenttest.Options{MaxDepth: ptr(int64(0))}, delegate.Config{}, "LIMIT_REACHED",
-			"Error: the subagent was not started: limit reached: a subagent at delegation depth 1 is beyond the deployment's bound of 0"},
+			"Error: the subagent was not started: limit reached: a subagent at delegation depth 1 is beyond the deployment's bound of 0\nDo this work yourself; where the limit is how many are at work at once, you can also wait until one of them is done."},
 	} {
 		in(t, c.o, func(t *testing.T, s *subagenttest.System) {
 			p := capable()
@@ -488,7 +488,7 @@ func TestLimitTexts(t *testing.T) {
 		go func() { done <- execute(t.Context(), s, parent, "subagent", task) }()
 		synctest.Wait()
 		r := execute(t.Context(), s, parent, "subagent", task)
-		want := "Error: the subagent was not started: limit reached: agent " + parent.SessionID() + " has 1 subagents at work, the most that it may have at once"
+		want := "Error: the subagent was not started: limit reached: agent " + parent.SessionID() + " has 1 subagents at work, the most that it may have at once\nDo this work yourself; where the limit is how many are at work at once, you can also wait until one of them is done."
 		if r.Code != "LIMIT_REACHED" || resultText(r) != want {
 			t.Errorf("result = %s %q", r.Code, resultText(r))
 		}
