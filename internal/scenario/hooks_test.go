@@ -25,11 +25,16 @@ func (w *world) listen(era int) {
 	s.Agents.AddHooks(agent.Hooks{
 		Created: func(a *agent.Agent) error {
 			h := a.Session().Header()
-			if h.Origin == session.OriginSubagent && !w.known(a.ID()) {
-				hear(func() {
-					w.born[a.ID()] = a
-					w.created(a.ID(), h.ParentSession)
-				})
+			if h.Origin != session.OriginSubagent {
+				return nil
+			}
+			again := w.known(a.ID())
+			hear(func() {
+				w.follow(a.ID())
+				w.born[a.ID()], w.heads[a] = a, a.Session().Head()
+				w.created(a.ID(), h.ParentSession, again)
+			})
+			if !again {
 				w.trigger("created")
 			}
 			return nil
@@ -62,7 +67,7 @@ func (w *world) listen(era int) {
 			_, live := s.Agents.Get(e.ID)
 			hear(func() { w.started(e, live, w.returned[e.ID]) })
 		},
-		Ended: func(e subagent.EndEdge) { hear(func() { w.ended(e) }) },
+		Ended: func(e subagent.EndEdge) { hear(func() { w.settled(e) }) },
 	}, nil)
 }
 
