@@ -253,7 +253,7 @@ func (s *Session) disarmLocked() {
 // expire is the end of the write-behind window.
 func (s *Session) expire() {
 	s.mu.Lock()
-	if !s.armed || s.closed || s.withdrawn || s.writing || s.lost != nil {
+	if !s.armed || s.closed || s.writing || s.lost != nil {
 		s.mu.Unlock()
 		return
 	}

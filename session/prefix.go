@@ -157,7 +157,6 @@ func (s *Session) take(read Event) error {
 		}
 	}
 	if s.checking {
-		s.box.claims = nil
 		s.surf.trace(e)
 		if s.cells != nil && e.Seq >= s.header.SeedLength {
 			s.cells.Apply(e)

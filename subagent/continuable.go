@@ -220,8 +220,14 @@ func (m *manager) resolve(provider string, req *ContinuableRequest) (Continuable
 func (m *manager) free(ctx context.Context, id session.ID) error {
 	taken := m.known(id)
 	if !taken {
-		var err error
-		if taken, err = m.agents.Sessions().Store().Exists(ctx, id); err != nil {
+		err := contain(func() (err error) {
+			taken, err = m.agents.Sessions().Store().Exists(ctx, id)
+			return err
+		})
+		switch {
+		case err != nil && context.Cause(ctx) != nil:
+			return context.Cause(ctx)
+		case err != nil:
 			return fmt.Errorf("start continuable subagent %s: %w", id, err)
 		}
 	}

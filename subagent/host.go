@@ -2,6 +2,7 @@ package subagent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -210,7 +211,7 @@ func due(s *session.Session) bool {
 
 // waits counts what waits in an inbox and was sent to wake.
 func waits(s *session.Session) (n int) {
-	for _, t := range [2]session.Target{session.NextTurn, session.NextStep} {
+	for _, t := range inboxes {
 		for _, q := range s.Inbox(t) {
 			if q.Wake {
 				n++
@@ -238,14 +239,26 @@ func (m *manager) reopen(ctx context.Context, parent, child session.ID, so func(
 	if !live {
 		p = nil
 	}
-	return m.open(ctx, &h, tree, p, m.pathOf(&d), true)
+	act, err := m.open(ctx, &h, tree, p, m.pathOf(&d), so)
+	if errors.Is(err, errNotDue) {
+		return nil, nil
+	}
+	return act, err
 }
 
-// goOn lets a child that was opened again run what it has accepted. Somebody waits for it:
-// whoever got the ids that an earlier process gave out.
+// errNotDue says that somebody else has dealt with a child since its log was read.
+var errNotDue = errors.New("nothing is to be done any more")
+
+// goOn lets a child that was opened again run what it has accepted, behind what its own
+// children came to and it has not taken. Somebody waits for it: whoever got the ids that
+// an earlier process gave out.
 func (m *manager) goOn(act *activation) {
 	m.accepted(act)
-	if s := act.agent.Session(); !stopped(s) {
+	wake := !stopped(act.agent.Session())
+	if _, err := m.recall(m.svc.ctx, act.agent, wake); err != nil {
+		m.svc.fault("what the subagents of a resumed agent came to could not be read", err, "agent", string(act.id))
+	}
+	if wake {
 		act.agent.Wake()
 	}
 	m.unhold(act)

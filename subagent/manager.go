@@ -68,16 +68,17 @@ type activation struct {
 	hooks  []*hookEntry // who was told of the start
 	setup  *setupBatch
 
-	// The outcome of the epoch; guarded by the log's lock, see with.
-	outcome session.Outcome
-	with    func(func())
+	// What the epoch comes to; guarded by the log's lock, see with.
+	fold epochFold
+	with func(func())
 
 	mu      sync.Mutex
 	failure error // why a turn failed; guarded by mu
 
 	// Guarded by the manager's lock.
 	path    []key                   // whom it is made below
-	abort   context.CancelCauseFunc // ends the making
+	abort   context.CancelCauseFunc // ends the step of the making that is under way
+	givenUp error                   // why it is not to be made any more
 	entered bool                    // it is in the graph
 	holds   int                     // deliveries under way: it does not settle meanwhile
 	unheld  chan struct{}           // closed when holds gets 0, if somebody waits
@@ -86,7 +87,8 @@ type activation struct {
 	ending  ending
 	waits   []*activation // released before it
 
-	err error // of its disposal; final when gone is closed
+	err  error // of its disposal; final when gone is closed
+	left error // why something of a child that never came to be may be stored; likewise
 }
 
 var (
@@ -217,6 +219,9 @@ func (m *manager) releasedLocked(act *activation) {
 func (m *manager) making(ctx context.Context, act *activation, path []key) (_ context.Context, done func(), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if act.givenUp != nil {
+		return nil, nil, act.givenUp
+	}
 	if err := m.refusalLocked(act.id, m.graph.Admits(path)); err != nil {
 		return nil, nil, err
 	}
@@ -267,7 +272,8 @@ func (m *manager) bear(ctx context.Context, act *activation, b *birth) error {
 	h, err := b.create(ctx, setup, commit)
 	if err != nil {
 		m.unmake(act)
-		if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
+		// Whatever the end of ctx made of what was under way (seam CAN-13).
+		if cause := context.Cause(ctx); cause != nil {
 			return cause
 		}
 		return err
@@ -311,15 +317,8 @@ func (m *manager) compose(ctx context.Context, act *activation, a *agent.Agent, 
 		}
 	})
 	s := a.Session()
-	act.with, _ = s.Watch(&act.outcome)
-	// An epoch that a crash cut goes on, with what came before in it.
-	from := s.Header().SeedLength
-	if e := s.Epochs(); e.Last != nil {
-		from = e.LastSeq + 1
-	}
-	for e := range s.Events(from) {
-		act.with(func() { act.outcome.Apply(&e) })
-	}
+	act.fold = foldEpoch(s)
+	act.with, _ = s.Watch(&act.fold)
 	a.AddHooks(agent.Hooks{
 		Failed: func(_ *agent.Agent, err error) {
 			act.mu.Lock()
@@ -381,6 +380,10 @@ func (m *manager) submit(ctx context.Context, act *activation, parent *agent.Age
 		err = m.refused(act, err)
 	}
 	m.rollback(act)
+	if act.left != nil {
+		// Said, but not what the caller is to go by (seam RB-17, RB-19).
+		err = fmt.Errorf("%w; %s", err, act.left)
+	}
 	return err
 }
 
@@ -394,6 +397,10 @@ func (m *manager) beginLocked(ctx context.Context, act *activation, parent *agen
 		if err := m.authorizedLocked(act, parent); err != nil {
 			return nil, err
 		}
+	}
+	if err := m.graph.Admits(path); errors.Is(err, owners.ErrDraining) {
+		// It comes before the closing that a drain brings about (seam RB-15).
+		return nil, m.refusalLocked(act.id, err)
 	}
 	if err := m.refusalLocked(act.id, m.graph.Deliver(act.key, path)); err != nil {
 		return nil, err
@@ -430,7 +437,7 @@ func (m *manager) refused(act *activation, err error) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.over || m.graph.Admits(act.path) != nil {
+	if m.over || errors.Is(m.graph.Admits(act.path), owners.ErrDraining) {
 		return &Error{Code: CodeDraining, Msg: fmt.Sprintf("subagent %s was drained before it had accepted the message", act.id), Err: err}
 	}
 	return &Error{Code: CodeActivationClosing, Msg: fmt.Sprintf("subagent %s was closed before it had accepted the message", act.id), Err: err}

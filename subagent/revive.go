@@ -19,7 +19,15 @@ func (m *manager) revive(ctx context.Context, d *delivery, path []key) (*activat
 	if err != nil {
 		return nil, err
 	}
-	return m.open(ctx, &h, tree, d.parent, path, false)
+	act, err := m.open(ctx, &h, tree, d.parent, path, nil)
+	if act == nil || err != nil {
+		return nil, err
+	}
+	// What its own children came to while it was away comes before what it is to do now.
+	if err := m.attend(ctx, act.agent); err != nil {
+		m.svc.fault("what the subagents of a resumed agent came to could not be read", err, "agent", string(h.ID))
+	}
+	return act, nil
 }
 
 // lookUp returns the header of a stored child and the root of its tree, before anything of it is opened. What is
@@ -46,7 +54,11 @@ func (m *manager) lookUp(ctx context.Context, child, parentID session.ID) (h ses
 	if store == nil {
 		return h, "", errorf(CodePersistenceUnavailable, "subagent %s is not live, and sessions are not stored", child)
 	}
-	rec, _, err := store.Inspect(ctx, child)
+	var rec session.Record
+	err = contain(func() (err error) {
+		rec, _, err = store.Inspect(ctx, child)
+		return err
+	})
 	switch {
 	case err != nil && context.Cause(ctx) != nil:
 		return h, "", context.Cause(ctx)
@@ -86,10 +98,10 @@ func (m *manager) managed(id session.ID) bool {
 	return m.entries[id] != nil
 }
 
-// open makes a stored child resident. parent is nil where it is not live. The Activation
-// is held; nil says that there is an entry already. wake says that nothing else is about
-// to wake it: what its own children came to does then.
-func (m *manager) open(ctx context.Context, h *session.Header, tree session.ID, parent *agent.Agent, path []key, wake bool) (*activation, error) {
+// open makes a stored child resident. parent is nil where it is not live. so, if not nil,
+// is what its log must say, or it is errNotDue. The Activation is held; nil says that
+// there is an entry already.
+func (m *manager) open(ctx context.Context, h *session.Header, tree session.ID, parent *agent.Agent, path []key, so func(*session.Session) bool) (*activation, error) {
 	m.mu.Lock()
 	if m.over || m.entries[h.ID] != nil {
 		over := m.over
@@ -115,6 +127,9 @@ func (m *manager) open(ctx context.Context, h *session.Header, tree session.ID, 
 		cwd = parent.Options().Cwd
 	}
 	b.compose = func(ctx context.Context, a *agent.Agent) error {
+		if so != nil && !so(a.Session()) {
+			return errNotDue
+		}
 		d, literal, err := composition(a.Session())
 		if err != nil {
 			return err
@@ -144,10 +159,6 @@ func (m *manager) open(ctx context.Context, h *session.Header, tree session.ID, 
 	}
 	if err := m.bear(ctx, act, &b); err != nil {
 		return nil, resumeError(ctx, h.ID, err)
-	}
-	// What its own children came to while it was away comes before what it is to do now.
-	if _, err := m.recall(ctx, act.agent, wake); err != nil {
-		m.svc.fault("what the subagents of a resumed agent came to could not be read", err, "agent", string(h.ID))
 	}
 	return act, nil
 }

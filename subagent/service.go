@@ -42,7 +42,7 @@ type Config struct {
 type Service struct {
 	cfg   Config
 	ctx   context.Context
-	units []func() // take the projection units back
+	units []func() // take back what is registered elsewhere
 
 	schemas schemas
 	m       *manager
@@ -79,8 +79,11 @@ func New(ctx context.Context, cfg Config) (*Service, error) {
 	}
 	s := &Service{cfg: cfg, ctx: context.WithoutCancel(ctx), open: map[*agent.Agent]map[*ticket]struct{}{}, drained: make(chan struct{})}
 	s.m = newManager(s)
+	// Registry hooks, not those of a parent: until then nothing knows that it is one.
+	s.units = append(s.units, cfg.Agents.AddHooks(agent.Hooks{TurnOpen: s.m.woken}))
 	if cfg.Projections != nil {
 		if err := s.register(); err != nil {
+			s.unregister()
 			return nil, err
 		}
 	}
@@ -97,7 +100,6 @@ func (s *Service) register() error {
 	for _, u := range []projection.Unit{projection.IdentityUnit(), projection.StateUnit()} {
 		unregister, err := s.cfg.Projections.Register(u)
 		if err != nil {
-			s.unregister()
 			return fmt.Errorf("subagent service: %w", err)
 		}
 		s.units = append(s.units, unregister)

@@ -97,8 +97,9 @@ func (s *setups) apply(ctx context.Context, child *agent.Agent, fault func(strin
 			// It was removed while it was installing.
 			b.revoked = true
 		}
+		revoked := b.revoked
 		s.mu.Unlock()
-		if b.revoked {
+		if revoked {
 			return b, nil // commit refuses, and what is installed goes with the child
 		}
 	}
