@@ -77,6 +77,21 @@ func (e *OwnedError) Error() string {
 	return fmt.Sprintf("session %s is owned by %s", e.ID, e.Owner)
 }
 
+// StoringError says that the store did not take events of a log. They stay in memory, and
+// the next flush tries again.
+type StoringError struct {
+	ID          ID
+	First, Last int64
+	Err         error
+}
+
+func (e *StoringError) Error() string {
+	return fmt.Sprintf("session %s: storing events %d to %d: %v", e.ID, e.First, e.Last, e.Err)
+}
+
+// Unwrap returns what the store said.
+func (e *StoringError) Unwrap() error { return e.Err }
+
 // FencedError refuses an append: ownership was taken by another process. The
 // writer can never append again; its holder cancels the whole tree.
 type FencedError struct {

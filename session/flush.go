@@ -109,7 +109,7 @@ func (s *Session) writeLocked(ctx context.Context) error {
 		if asError(err, &fenced) {
 			lost = s.loseLocked(err)
 		}
-		err = fmt.Errorf("session %s: storing events %d to %d: %w", s.header.ID, head, end-1, err)
+		err = &StoringError{ID: s.header.ID, First: head, Last: end - 1, Err: err}
 	}
 	s.broadcast()
 	s.mu.Unlock()

@@ -154,11 +154,17 @@ func (m *manager) complete(act *activation) {
 			errs = append(errs, act.left)
 		}
 	}
-	if err := act.setup.release(); err != nil {
+	if _, err := act.setup.release(); err != nil {
 		errs = append(errs, err)
 	}
 	if err := m.dispose(act, e.keep); err != nil {
-		errs = append(errs, err)
+		rest, unstored := beyondStoring(err)
+		if rest != nil {
+			errs = append(errs, rest)
+		}
+		if unstored && !done.unstored {
+			m.svc.fault("the final flush of a subagent failed", err, "agent", string(act.id))
+		}
 	}
 	if errs != nil {
 		act.err = &Error{Code: CodeActivationTeardownFailed, Msg: fmt.Sprintf("closing subagent %s", act.id), Err: errors.Join(errs...)}
@@ -182,6 +188,25 @@ func (m *manager) complete(act *activation) {
 		// Nobody waits for an ordinary settlement (seam SET-13).
 		m.svc.fault("the end of a subagent failed", act.err, "agent", string(act.id))
 	}
+}
+
+// beyondStoring returns what a disposal failed by besides the store, which fails no end
+// (seam TEAR-07), and whether the store was part of it.
+func beyondStoring(err error) (rest error, unstored bool) {
+	if _, ok := err.(*session.StoringError); ok {
+		return nil, true
+	}
+	list, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return err, false
+	}
+	var errs []error
+	for _, part := range list.Unwrap() {
+		r, u := beyondStoring(part)
+		errs = append(errs, r)
+		unstored = unstored || u
+	}
+	return errors.Join(errs...), unstored
 }
 
 func (m *manager) dispose(act *activation, keep bool) error {

@@ -74,6 +74,7 @@ type System struct {
 	answers map[string][]scripted.Step
 	other   []scripted.Step
 	crashed bool
+	failing bool
 }
 
 // NewSystem returns a running system.
@@ -130,7 +131,7 @@ func NewSystem(t testing.TB, o Options) *System {
 
 func (s *System) close(t testing.TB, ctx context.Context) {
 	s.mu.Lock()
-	crashed := s.crashed
+	crashed, failing := s.crashed, s.failing
 	s.mu.Unlock()
 	// As at the end of a process: the roots stop first, then continuable children end,
 	// children first (seam SCOPE-17).
@@ -142,7 +143,7 @@ func (s *System) close(t testing.TB, ctx context.Context) {
 			a.CloseAdmission(true)
 		}
 	}
-	if err := s.Service.Close(ctx); err != nil && (!crashed || !fenced(err)) {
+	if err := s.Service.Close(ctx); err != nil && (!crashed || !fenced(err)) && (!failing || !errors.Is(err, subagent.ErrTeardownFailed)) {
 		t.Errorf("close the service: %v", err)
 	}
 	var errs []error
@@ -170,6 +171,14 @@ func (s *System) Crashed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.crashed = true
+}
+
+// Failing says that children are made to fail at their end: that the service tells so when
+// it is closed is no fault then.
+func (s *System) Failing() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failing = true
 }
 
 // fenced reports whether nothing is wrong but that another process owns the logs.
