@@ -349,7 +349,7 @@ func parseHear(a *args) action {
 				return
 			}
 			msg := w.messageName(e.Message.ID)
-			w.aside(to, func(n *names) string { return fmt.Sprintf("%s in %s: %s", e.Change, n.name(to.ID()), n.normal(msg)) })
+			w.news = append(w.news, fmt.Sprintf("%s in %s: %s", e.Change, to.ID(), msg))
 		}})
 	}
 }

@@ -38,6 +38,9 @@ func parseSetup(a *args) action {
 			w.gate(gate)
 		}
 		w.contribute(name, func(ctx context.Context, child *agent.Agent) (func() error, error) {
+			if stuck != "" {
+				w.sys.Failing()
+			}
 			if gate != "" {
 				select {
 				case <-w.gate(gate):

@@ -41,17 +41,16 @@ func (w *world) listen(era int) {
 		},
 		Disposed: func(a *agent.Agent) {
 			h := a.Session().Header()
-			if h.Origin == session.OriginSubagent {
-				hear(func() { w.disposed(a.ID(), h.ParentSession) })
-				return
+			how := " is disposed"
+			if slices.ContainsFunc(s.Agents.List(), func(b *agent.Agent) bool { return b.Session().Header().ParentSession == a.ID() }) {
+				how = " is disposed, before its children"
 			}
-			orphans := slices.ContainsFunc(s.Agents.List(), func(b *agent.Agent) bool { return b.Owner() == a })
 			hear(func() {
-				line := w.names.name(a.ID()) + " is disposed"
-				if orphans {
-					line += ", before its children"
+				if h.Origin == session.OriginSubagent {
+					w.disposed(a.ID(), h.ParentSession, how)
+					return
 				}
-				w.last = append(w.last, line)
+				w.last = append(w.last, w.names.name(a.ID())+how)
 			})
 		},
 	})

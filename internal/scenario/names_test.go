@@ -74,9 +74,9 @@ func (w *world) created(child, parent session.ID, again bool) {
 	}})
 }
 
-func (w *world) disposed(child, parent session.ID) {
+func (w *world) disposed(child, parent session.ID, how string) {
 	w.tell(&told{child: child, parent: parent, kind: "child", late: 2, line: func(n *names) string {
-		return n.name(child) + " is disposed"
+		return n.name(child) + how
 	}})
 }
 
@@ -132,7 +132,7 @@ func (w *world) settled(e subagent.EndEdge) {
 			line += " " + blocks(e.Output)
 		}
 		if e.Failure != nil {
-			line += fmt.Sprintf(", failure %s: %s", e.Failure.Code, e.Failure.Text)
+			line += fmt.Sprintf(", failure %s: %s", e.Failure.Code, strings.ReplaceAll(e.Failure.Text, "\n", " / "))
 		}
 		return line
 	}})

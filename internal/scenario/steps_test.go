@@ -343,7 +343,9 @@ func parseEnd(a *args) action {
 				a.CloseAdmission(true)
 			}
 		}
-		w.check(s.Service.Close(ctx))
+		if err := s.Service.Close(ctx); err != nil {
+			w.say("closing the service: %s", failure(err))
+		}
 		for _, a := range roots {
 			if err := a.Dispose(ctx, true); err != nil {
 				w.say("closing %s: %s", a.ID(), failure(err))
