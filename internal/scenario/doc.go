@@ -48,7 +48,7 @@
 //	tool NAME [of AGENT] [asking TEXT] [until GATE]
 //	drop NAME
 //	provider NAME|default is spawn|fork|remote|seeding [able LIST] [inheriting] [publishing at GATE] [failing TEXT]
-//	      [preparing at GATE] [deaf], and below one that is seeding indented lines of EVENT-TYPE JSON
+//	      [preparing at GATE] [deaf], and below one that is seeding indented lines of EVENT-TYPE JSON [at N]
 //	delegate TOOL to PROVIDER [about TEXT] [model NAME] [persona TEXT] [allow LIST] [deny LIST] [schema JSON] [cap N] [uncapped]
 //	      [continuable] [background]
 //	when asked TEXT|anything else | when told by a child | when PROVIDER is asked TEXT, and indented lines of what is answered

@@ -96,6 +96,9 @@ func (w *world) answer(_ context.Context, req *llm.Request) (scripted.Step, erro
 			break
 		}
 	}
+	if req.Purpose != llm.PurposeStep {
+		prompt, turn = anything, nil
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	steps := w.answers[prompt]

@@ -52,8 +52,16 @@ func parseProvider(a *args) action {
 	var seed []session.Event
 	if kind == "seeding" {
 		a.lines(func(l *args) {
-			typ := l.word("an event type")
-			seed = append(seed, session.RawEvent(session.Event{Type: session.Type(typ), Seq: int64(len(seed))}, []byte(l.json("a payload"))))
+			e := session.Event{Type: session.Type(l.word("an event type")), Seq: int64(len(seed))}
+			data := []byte(l.json("a payload"))
+			switch e.Type {
+			case session.TypeUserMessage, session.TypeAssistantMessage, session.TypeToolResult:
+				e.Op = session.OpAppend
+			}
+			if l.peek("at") {
+				e.Seq = l.number("a number")
+			}
+			seed = append(seed, session.RawEvent(e, data))
 		})
 	}
 	return func(w *world) {

@@ -95,7 +95,10 @@ func NewSystem(t testing.TB, o Options) *System {
 	}
 	s.Sessions, err = session.NewRegistry(ctx, cfg)
 	check(err)
-	s.Adapter = scripted.New(scripted.Script{{Name: "answers", Repeat: true, Steps: []scripted.Step{{scripted.Func(s.answer)}}}}, scripted.Options{})
+	s.Adapter = scripted.New(scripted.Script{
+		{Name: "answers", Repeat: true, Steps: []scripted.Step{{scripted.Func(s.answer)}}},
+		{Name: "summaries", Purpose: llm.PurposeCompaction, Repeat: true, Steps: []scripted.Step{{scripted.Func(s.answer)}}},
+	}, scripted.Options{})
 	if o.Adapter == nil {
 		o.Adapter = s.Adapter
 	}
