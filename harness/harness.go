@@ -79,15 +79,18 @@ type Harness struct {
 	Agents      *agent.Registry
 	Compactor   *compact.Compactor
 	Subagents   *subagent.Service
-	Jobs        *job.Registry
+	// Host is how people act on continuable children; no tool gets it.
+	Host *subagent.Host
+	Jobs *job.Registry
 
 	opts  Options
 	names []string     // every tool there is, before any filter
 	plan  []delegation // the delegation tools
-	// jobTools are there if any delegation tool may run in the background.
-	jobTools []string
-	local    *shell.Local   // the executor of commands, or nil
-	close    []func() error // in the order of opening
+	// jobTools are there if any delegation tool may run jobs in the background, and
+	// followTools if any starts continuable children.
+	jobTools, followTools []string
+	local                 *shell.Local   // the executor of commands, or nil
+	close                 []func() error // in the order of opening
 
 	closing sync.Once
 	closed  error // the outcome of Close
@@ -358,17 +361,28 @@ func (h *Harness) Within(f config.Filter) config.Filter {
 func (h *Harness) planDelegation(context.Context) error {
 	var fault error
 	h.plan, fault = h.delegations()
-	background := false
+	jobs, continuable := false, false
 	for i := range h.plan {
 		t := &h.plan[i]
 		h.names = append(h.names, t.cfg.ToolName)
+		if t.cfg.Continuable {
+			continuable = continuable || h.admits(t.cfg.ToolName)
+			continue
+		}
 		// Nobody could read what such a tool would start (seam BG-02).
 		t.cfg.Background = t.cfg.Background && h.admits(job.OutputTool)
-		background = background || t.cfg.Background && h.admits(t.cfg.ToolName)
+		jobs = jobs || t.cfg.Background && h.admits(t.cfg.ToolName)
 	}
-	if background {
+	if jobs {
 		h.jobTools = []string{job.OutputTool, job.ListTool, job.KillTool}
 		h.names = append(h.names, h.jobTools...)
+	}
+	if continuable {
+		h.followTools = []string{delegate.SendTool, delegate.ListTool, delegate.ReportTool}
+		if h.opts.Config.Config.Subagents.Interrupt {
+			h.followTools = append(h.followTools, delegate.InterruptTool)
+		}
+		h.names = append(h.names, h.followTools...)
 	}
 	return errors.Join(fault, h.checkFilters(), h.checkPersonas())
 }
@@ -376,12 +390,15 @@ func (h *Harness) planDelegation(context.Context) error {
 func (h *Harness) openDelegation(ctx context.Context) (err error) {
 	cfg := h.opts.Config.Config
 	depth := int64(cfg.Limits.MaxDepth)
+	h.Host = &subagent.Host{}
 	h.Subagents, err = subagent.New(ctx, subagent.Config{
-		Agents: h.Agents, Projections: h.Projections, MaxDepth: &depth, MaxChildren: cfg.Limits.MaxChildren, Logger: h.opts.Logger,
+		Agents: h.Agents, Projections: h.Projections, MaxDepth: &depth, MaxChildren: cfg.Limits.MaxChildren,
+		Host: h.Host, NoNotices: !cfg.Subagents.Notices, Logger: h.opts.Logger,
 	})
 	if err != nil {
 		return err
 	}
+	h.Compactor.Register(subagent.Plugin, h.Subagents.Restate)
 	if h.Jobs, err = job.New(ctx, job.Config{
 		Agents: h.Agents, MaxJobs: cfg.Limits.MaxJobs, MaxText: min(cfg.Limits.MaxSpillBytes, maxJobText), Logger: h.opts.Logger,
 	}); err != nil {
@@ -400,17 +417,50 @@ func (h *Harness) openDelegation(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if err := h.openFollowing(); err != nil {
+		return err
+	}
 	for _, t := range h.plan {
 		if !h.admits(t.cfg.ToolName) {
 			continue
 		}
-		t.cfg.Jobs = h.Jobs
+		t.cfg.Jobs, t.cfg.Prompts = h.Jobs, h.Prompts.Root()
 		if _, err := delegate.Mount(h.Subagents, h.Tools.Root(), t.cfg, func(err error) {
 			h.opts.Logger.Error("delegation tool is not mounted", "error", err)
 		}); err != nil {
 			return h.opts.Config.Fault(t.key, "%v", err)
 		}
 	}
+	return nil
+}
+
+// openFollowing mounts what continuable children are dealt with by, and what they report
+// with.
+func (h *Harness) openFollowing() error {
+	if h.followTools == nil {
+		return nil
+	}
+	cfg := h.opts.Config.Config.Subagents
+	var interrupter *subagent.Interrupter
+	if cfg.Interrupt {
+		interrupter = subagent.NewInterrupter(h.Subagents)
+	}
+	for _, d := range append(delegate.Control(h.Subagents, interrupter), delegate.List(h.Subagents)...) {
+		if !h.admits(d.Name) {
+			continue
+		}
+		if _, err := h.Tools.Root().Register(d); err != nil {
+			return err
+		}
+	}
+	if !h.admits(delegate.ReportTool) {
+		return nil
+	}
+	setup, err := delegate.Report(h.Subagents, subagent.Delivery(cfg.ReportDelivery))
+	if err != nil {
+		return h.opts.Config.Fault("subagents.reportDelivery", "%v", err)
+	}
+	h.Subagents.AddSetup(setup)
 	return nil
 }
 
@@ -432,7 +482,7 @@ func (h *Harness) delegations() ([]delegation, error) {
 	for _, name := range sorted(cfg.Providers) {
 		p, personaKey := cfg.Delegation(name)
 		key := "providers." + name
-		d := delegate.Config{Provider: p.Provider, ToolName: p.ToolName, Background: p.Background}
+		d := delegate.Config{Provider: p.Provider, ToolName: p.ToolName, Background: p.Background, Continuable: p.BackgroundMode == config.ModeContinuable}
 		bound(&d, p.MaxDepth)
 		errs = append(errs, h.fill(&d, key, personaKey, p.Description, p.Persona, p.ToolFilter, p.Model, p.MaxTokens, p.OutputSchema))
 		list = append(list, delegation{key, d})
@@ -443,7 +493,10 @@ func (h *Harness) delegations() ([]delegation, error) {
 		}
 		a, personaKey := cfg.Subagent(name)
 		key := "agents." + name
-		d := delegate.Config{Provider: a.Provider, ToolName: a.ToolName(), Background: a.Background == nil || *a.Background}
+		d := delegate.Config{
+			Provider: a.Provider, ToolName: a.ToolName(), Background: a.Background == nil || *a.Background,
+			Continuable: a.BackgroundMode == config.ModeContinuable,
+		}
 		bound(&d, a.MaxDepth)
 		errs = append(errs, h.fill(&d, key, personaKey, a.Description, a.Persona, a.Tools, a.Model, a.MaxTokens, a.OutputSchema))
 		list = append(list, delegation{key, d})
@@ -508,7 +561,9 @@ func (h *Harness) checkFilters() error {
 			names []string
 		}{{"allow", f.Allow}, {"deny", f.Deny}} {
 			for _, name := range list.names {
-				if !slices.Contains(h.names, name) {
+				if name == delegate.ReportTool && key != "tools" && slices.Contains(h.names, name) {
+					errs = append(errs, h.opts.Config.Fault(key+"."+list.key, "every continuable child has %q, and no filter of agents gives or hides it; tools.deny leaves it out for all", name))
+				} else if !slices.Contains(h.names, name) {
 					known := slices.Clone(h.names)
 					slices.Sort(known)
 					errs = append(errs, h.opts.Config.Fault(key+"."+list.key, "no tool is named %q; there are %v", name, known))
@@ -585,18 +640,36 @@ func (h *Harness) unwind() error {
 	return errors.Join(errs...)
 }
 
-// Close refuses new delegations, ends every agent with its background jobs, keeping
-// what waits in their inboxes, waits until the delegations have told their ends, and closes the store.
+// Close refuses new delegations, stops every root, ends every agent with its background
+// jobs, continuable children deepest first, keeping what waits in their inboxes, waits
+// until the delegations have told their ends, and closes the store.
 // It returns when nothing of the system runs any more; ctx only carries values. It
 // is memoised: every caller waits for the same completion and gets the same error.
 func (h *Harness) Close(ctx context.Context) error {
-	h.closing.Do(func() {
-		h.Jobs.CloseAdmission()
-		h.Subagents.CloseAdmission()
-		// Runs settle when their agents are gone.
-		err := h.Agents.Close(context.WithoutCancel(ctx))
-		h.Jobs.Close()
-		h.closed = errors.Join(err, h.Subagents.Close(context.WithoutCancel(ctx)), h.unwind())
-	})
+	h.closing.Do(func() { h.closed = h.end(context.WithoutCancel(ctx)) })
 	return h.closed
+}
+
+// end is Close without its memory.
+func (h *Harness) end(ctx context.Context) error {
+	h.Jobs.CloseAdmission()
+	h.Subagents.CloseAdmission()
+	// The roots take nothing any more before anything below them ends: what their children
+	// come to now they find out when they are next opened.
+	var roots []*agent.Agent
+	for _, a := range h.Agents.Roots() {
+		if a.Root() {
+			a.CloseAdmission(true)
+			roots = append(roots, a)
+		}
+	}
+	// Continuable children belong to the service; one-shot runs settle when their agents
+	// are gone.
+	errs := []error{h.Subagents.Close(ctx)}
+	for _, a := range roots {
+		errs = append(errs, a.Dispose(ctx, true))
+	}
+	errs = append(errs, h.Agents.Close(ctx))
+	h.Jobs.Close()
+	return errors.Join(append(errs, h.unwind())...)
 }

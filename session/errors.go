@@ -35,6 +35,19 @@ func named(id ID) string {
 	return "session " + string(id)
 }
 
+// UnsavedError says that a session was closed with events that could not be stored: they
+// are lost. Nothing else went wrong with it.
+type UnsavedError struct {
+	ID  ID
+	Err error
+}
+
+func (e *UnsavedError) Error() string {
+	return fmt.Sprintf("%s was closed with events that are not stored: %v", named(e.ID), e.Err)
+}
+
+func (e *UnsavedError) Unwrap() error { return e.Err }
+
 // CorruptError says that stored bytes contradict the contract (core D11).
 type CorruptError struct {
 	ID  ID
@@ -76,21 +89,6 @@ type OwnedError struct {
 func (e *OwnedError) Error() string {
 	return fmt.Sprintf("session %s is owned by %s", e.ID, e.Owner)
 }
-
-// StoringError says that the store did not take events of a log. They stay in memory, and
-// the next flush tries again.
-type StoringError struct {
-	ID          ID
-	First, Last int64
-	Err         error
-}
-
-func (e *StoringError) Error() string {
-	return fmt.Sprintf("session %s: storing events %d to %d: %v", e.ID, e.First, e.Last, e.Err)
-}
-
-// Unwrap returns what the store said.
-func (e *StoringError) Unwrap() error { return e.Err }
 
 // FencedError refuses an append: ownership was taken by another process. The
 // writer can never append again; its holder cancels the whole tree.

@@ -109,7 +109,7 @@ func (s *Session) writeLocked(ctx context.Context) error {
 		if asError(err, &fenced) {
 			lost = s.loseLocked(err)
 		}
-		err = &StoringError{ID: s.header.ID, First: head, Last: end - 1, Err: err}
+		err = fmt.Errorf("session %s: storing events %d to %d: %w", s.header.ID, head, end-1, err)
 	}
 	s.broadcast()
 	s.mu.Unlock()
@@ -348,7 +348,7 @@ func (s *Session) loseLocked(err error) (news bool) {
 }
 
 // close ends the log: nothing can be appended any more. It stores what is
-// pending, gives up ownership, and reports both failures.
+// pending, gives up ownership, and reports both failures, the first as an *UnsavedError.
 func (s *Session) close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
@@ -358,8 +358,11 @@ func (s *Session) close(ctx context.Context) error {
 	s.mu.Unlock()
 	ctx = context.WithoutCancel(ctx)
 	err := s.flushTo(ctx, target)
-	if errors.Is(err, ErrWithdrawn) {
+	switch {
+	case errors.Is(err, ErrWithdrawn):
 		err = nil
+	case err != nil:
+		err = &UnsavedError{ID: s.ID(), Err: err}
 	}
 	s.mu.Lock()
 	s.idleLocked()

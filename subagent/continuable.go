@@ -165,7 +165,7 @@ func (m *manager) start(ctx context.Context, provider string, req ContinuableReq
 		waiter.act = act
 	}
 	m.mu.Unlock()
-	if err := m.submit(ctx, act, req.Parent, b.path, msg); err != nil {
+	if err := m.submit(ctx, act, req.Parent, func() []key { return b.path }, msg); err != nil {
 		return acc, err
 	}
 	return Accepted{Child: id, Message: msg.ID}, nil
@@ -200,7 +200,7 @@ func (m *manager) resolve(provider string, req *ContinuableRequest) (Continuable
 		return nil, err
 	}
 	switch {
-	case len(req.Prompt) == 0:
+	case emptyContent(req.Prompt):
 		return refuse(CodeInvalidRequest, "the prompt is empty")
 	case req.Label == "":
 		return refuse(CodeInvalidRequest, "a label is required")

@@ -34,7 +34,8 @@ type manager struct {
 	children map[session.ID]int         // how many entries each session is the parent of
 	trees    map[session.ID]int         // and the root of
 	parents  map[key]*parent
-	moved    chan struct{} // closed and replaced whenever an entry leaves
+	held     map[key]bool  // agents whose turns stay open, see Service.Hold
+	moved    chan struct{} // closed and replaced whenever an entry leaves, and by stir
 	over     bool          // admission is closed for good
 }
 
@@ -46,7 +47,7 @@ func keyOf(a *agent.Agent) key { return weak.Make(a) }
 func newManager(s *Service) *manager {
 	return &manager{
 		svc: s, agents: s.cfg.Agents, entries: map[session.ID]*activation{}, resident: map[key]*activation{},
-		children: map[session.ID]int{}, trees: map[session.ID]int{}, parents: map[key]*parent{}, moved: make(chan struct{}),
+		children: map[session.ID]int{}, trees: map[session.ID]int{}, parents: map[key]*parent{}, held: map[key]bool{}, moved: make(chan struct{}),
 	}
 }
 
@@ -119,6 +120,7 @@ func (m *manager) shut() {
 	defer m.mu.Unlock()
 	m.over = true
 	m.graph.ShutAll()
+	m.stirLocked()
 }
 
 func (m *manager) closed() bool {
@@ -210,8 +212,7 @@ func (m *manager) releasedLocked(act *activation) {
 		delete(m.trees, act.tree)
 	}
 	close(act.gone)
-	close(m.moved)
-	m.moved = make(chan struct{})
+	m.stirLocked()
 }
 
 // making admits a step of the making of an entry, which a drain ends: ctx has its cause
@@ -366,10 +367,10 @@ func (m *manager) tellStart(act *activation) {
 }
 
 // submit gives a new Activation what it was made for, and takes it back if that is
-// refused.
-func (m *manager) submit(ctx context.Context, act *activation, parent *agent.Agent, path []key, msg message.Message) error {
+// refused. path is asked under the manager's lock.
+func (m *manager) submit(ctx context.Context, act *activation, parent *agent.Agent, path func() []key, msg message.Message) error {
 	m.mu.Lock()
-	acc, err := m.beginLocked(ctx, act, parent, path, msg)
+	acc, err := m.beginLocked(ctx, act, parent, path(), msg)
 	m.mu.Unlock()
 	if err == nil {
 		if err = acc.Finish(ctx); err == nil {
@@ -495,6 +496,7 @@ type delivery struct {
 	child    session.ID
 	content  []message.Block
 	source   message.Source
+	leave    bool // nothing is to run of it here, see Host.Leave
 }
 
 // deliver routes a message to where its child is (seam FUP).
@@ -502,7 +504,7 @@ func (m *manager) deliver(ctx context.Context, d delivery) (message.ID, error) {
 	if d.child == "" {
 		return "", errorf(CodeInvalidRequest, "follow up: no subagent is named")
 	}
-	if len(d.content) == 0 {
+	if emptyContent(d.content) {
 		return "", errorf(CodeInvalidRequest, "follow up subagent %s: the message is empty", d.child)
 	}
 	msg := message.Message{ID: agent.NewMessageID(), Role: message.RoleUser, Content: cloneBlocks(d.content), Source: d.source}
@@ -538,7 +540,14 @@ func (m *manager) deliver(ctx context.Context, d delivery) (message.ID, error) {
 			if act == nil {
 				continue // somebody else came first
 			}
-			if err := m.submit(ctx, act, d.parent, path, msg); err != nil {
+			// Its parent may have come, or be below others, meanwhile.
+			now := func() []key { return m.pathOf(&d) }
+			if d.leave {
+				err = m.leave(ctx, act, now, msg)
+			} else {
+				err = m.submit(ctx, act, d.parent, now, msg)
+			}
+			if err != nil {
 				return "", err
 			}
 			return msg.ID, nil

@@ -139,6 +139,8 @@ type machine struct {
 	t    *testing.T
 	back *memory.Backend
 	root session.ID
+	// plain leaves the checkpoints of logs out.
+	plain bool
 }
 
 // process is one of them. parent is the live root.
@@ -160,7 +162,7 @@ func (m *machine) boot(o subagenttest.Options, at func(n int, id session.ID, eve
 	p := &process{m: m, cut: &cutStore{Store: inner, inner: inner, at: at}}
 	p.t, p.store = m.t, inner
 	o.Store = p.cut
-	if o.Projections == nil {
+	if o.Projections == nil && !m.plain {
 		o.Projections = units(m.t)
 	}
 	var sys *subagenttest.System
@@ -509,10 +511,17 @@ func TestRecoverSettlement(t *testing.T) {
 	}
 }
 
-// Several epochs may be owed, of several children, and each is told with what it came to.
+// Several epochs may be owed, and each is told with what it came to; also from logs without
+// checkpoints.
 func TestRecoverSeveralEpochs(t *testing.T) {
+	t.Run("checkpoints", func(t *testing.T) { severalEpochs(t, false) })
+	t.Run("none", func(t *testing.T) { severalEpochs(t, true) })
+}
+
+func severalEpochs(t *testing.T, plain bool) {
 	onMachine(t, func(t *testing.T, m *machine) {
 		// Nobody is told in the first process.
+		m.plain = plain
 		p := m.boot(subagenttest.Options{NoNotices: true}, nil)
 		p.Answer("one", scripted.Step{scripted.SayLiteral("1")})
 		p.Answer("two", scripted.Step{scripted.Fail("SERVER_ERROR", "broke")})
@@ -524,6 +533,7 @@ func TestRecoverSeveralEpochs(t *testing.T) {
 		p.followup(acc.Child, "three")
 		synctest.Wait()
 		p.crash()
+		m.plain = false
 		q := m.boot(subagenttest.Options{}, nil)
 		if r := q.recover(); r.Notices != 3 || r.Reopened != nil {
 			t.Errorf("recovered %+v", r)

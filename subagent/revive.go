@@ -168,27 +168,33 @@ func (m *manager) open(ctx context.Context, h *session.Header, tree session.ID, 
 	return act, nil
 }
 
-// composition reads what a continuable child is made of from its own suffix (seam DES-18).
+// composition reads what a continuable child is made of from its own suffix (seam DES-18):
+// the first descriptor there, which no later one can rewrite (seam DES-17).
 func composition(s *session.Session) (d *session.Descriptor, literal bool, err error) {
-	e := s.Descriptor()
-	switch {
-	case e == nil:
-		return nil, false, errors.New("its log has no descriptor of its own")
-	case e.Err != nil:
-		return nil, false, e.Err
-	case e.Descriptor.Mode != session.ModeContinuable:
-		return nil, false, errOneShot(s.ID())
-	}
-	// The mark stands beside the descriptor (amendment P42).
 	for e := range s.Events(s.Header().SeedLength) {
 		switch p := e.Payload().(type) {
+		case *session.DescriptorEvent:
+			switch {
+			case d != nil:
+			case p.Err != nil:
+				return nil, false, p.Err
+			case p.Descriptor.Mode != session.ModeContinuable:
+				return nil, false, errOneShot(s.ID())
+			default:
+				d = &p.Descriptor
+			}
 		case *session.Persona:
+			// The mark stands beside the descriptor (amendment P42).
 			literal = p.Literal
-		case *session.TurnStart:
-			return &s.Descriptor().Descriptor, literal, nil
+		}
+		if _, turn := e.Payload().(*session.TurnStart); turn && d != nil {
+			break
 		}
 	}
-	return &s.Descriptor().Descriptor, literal, nil
+	if d == nil {
+		return nil, false, errors.New("its log has no descriptor of its own")
+	}
+	return d, literal, nil
 }
 
 // resumeError says why a stored child could not be made resident (seam FUP-20).

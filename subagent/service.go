@@ -79,8 +79,9 @@ func New(ctx context.Context, cfg Config) (*Service, error) {
 	}
 	s := &Service{cfg: cfg, ctx: context.WithoutCancel(ctx), open: map[*agent.Agent]map[*ticket]struct{}{}, drained: make(chan struct{})}
 	s.m = newManager(s)
-	// Registry hooks, not those of a parent: until then nothing knows that it is one.
-	s.units = append(s.units, cfg.Agents.AddHooks(agent.Hooks{TurnOpen: s.m.woken}))
+	// Registry hooks, not those of a parent: until then nothing knows that it is one, and
+	// they come before what an agent's own hooks make of the end of its turn.
+	s.units = append(s.units, cfg.Agents.AddHooks(agent.Hooks{TurnOpen: s.m.woken, TurnStopping: s.m.stopping}))
 	if cfg.Projections != nil {
 		if err := s.register(); err != nil {
 			s.unregister()

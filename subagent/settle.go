@@ -41,7 +41,6 @@ type epochEnd struct {
 	// settled says that subagent/settled is stored; only then does the epoch count as
 	// over. open says that it is not over: it goes on when the child is next opened.
 	settled, open bool
-	unstored      bool // the final flush failed, which was logged
 }
 
 // epochFold follows an epoch of a child: what it comes to, and what was sent to it and
@@ -167,7 +166,6 @@ func (m *manager) conclude(act *activation, told bool) epochEnd {
 	}
 	if err != nil {
 		// Neither the reason nor the end of a drain depends on it (seam TEAR-07).
-		e.unstored = true
 		m.svc.fault("the final flush of a subagent failed", err, "agent", string(act.id))
 	}
 	return e

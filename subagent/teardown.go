@@ -157,14 +157,11 @@ func (m *manager) complete(act *activation) {
 	if _, err := act.setup.release(); err != nil {
 		errs = append(errs, err)
 	}
-	if err := m.dispose(act, e.keep); err != nil {
-		rest, unstored := beyondStoring(err)
-		if rest != nil {
-			errs = append(errs, rest)
-		}
-		if unstored && !done.unstored {
-			m.svc.fault("the final flush of a subagent failed", err, "agent", string(act.id))
-		}
+	if err := m.dispose(act, e.keep); unsaved(err) {
+		// As with the flush before, nothing depends on it (seam TEAR-07).
+		m.svc.fault("the end of a subagent could not be stored", err, "agent", string(act.id))
+	} else if err != nil {
+		errs = append(errs, err)
 	}
 	if errs != nil {
 		act.err = &Error{Code: CodeActivationTeardownFailed, Msg: fmt.Sprintf("closing subagent %s", act.id), Err: errors.Join(errs...)}
@@ -190,23 +187,17 @@ func (m *manager) complete(act *activation) {
 	}
 }
 
-// beyondStoring returns what a disposal failed by besides the store, which fails no end
-// (seam TEAR-07), and whether the store was part of it.
-func beyondStoring(err error) (rest error, unstored bool) {
-	if _, ok := err.(*session.StoringError); ok {
-		return nil, true
+// unsaved reports whether all that is wrong is that events could not be stored.
+func unsaved(err error) bool {
+	switch e := err.(type) {
+	case *session.UnsavedError:
+		return true
+	case interface{ Unwrap() error }:
+		return unsaved(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(part error) bool { return !unsaved(part) })
 	}
-	list, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return err, false
-	}
-	var errs []error
-	for _, part := range list.Unwrap() {
-		r, u := beyondStoring(part)
-		errs = append(errs, r)
-		unstored = unstored || u
-	}
-	return errors.Join(errs...), unstored
+	return false
 }
 
 func (m *manager) dispose(act *activation, keep bool) error {
@@ -381,7 +372,8 @@ func (s *Service) DrainDescendants(roots ...*agent.Agent) (wait func(context.Con
 
 // drain ends everything, at the end of the process, and returns when nothing of it runs.
 func (m *manager) drain() error {
-	err := m.cut(ending{keep: true, process: true})(m.svc.ctx)
+	// No interrupt of anybody: what waits is not parked by it.
+	err := m.cut(ending{keep: true, process: true, cause: session.Cause{Kind: session.CauseDisposed}})(m.svc.ctx)
 	m.running.Wait()
 	return err
 }

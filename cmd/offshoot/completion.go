@@ -30,6 +30,8 @@ func (a *app) complete(root *cobra.Command) {
 				sub.ValidArgsFunction = a.sessionIDs(session.Filter{})
 			case "resume":
 				sub.ValidArgsFunction = a.sessionIDs(session.Filter{Top: true})
+			case "agents send", "agents wait", "agents interrupt", "agents close":
+				sub.ValidArgsFunction = a.sessionIDs(session.Filter{Origin: session.OriginSubagent})
 			case "agents show":
 				sub.ValidArgsFunction = a.agentNames
 			}

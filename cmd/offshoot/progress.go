@@ -61,15 +61,17 @@ type progress struct {
 // node is what is known of one agent.
 type node struct {
 	id       session.ID // "" of a run that is in no session here
-	label    string     // what it is shown as
-	named    string     // its own label
-	number   int        // behind a label that others have too, or 0
+	agent    *agent.Agent
+	label    string // what it is shown as
+	named    string // its own label
+	number   int    // behind a label that others have too, or 0
 	depth    int
 	parent   *node
 	kids     []*node
 	folded   int   // finished nodes below that are only counted
 	spent    int64 // their tokens
 	provider string
+	lasting  bool // a continuable child, which may come back
 	model    string
 	tokens   int64
 	calls    int64 // tool calls that were made
@@ -204,13 +206,20 @@ func (p *progress) watch(agents *agent.Registry, runs *subagent.Service) (stop f
 
 // created is a hook: it follows an agent from before its first event on.
 func (p *progress) created(a *agent.Agent) error {
-	owner := session.ID("")
+	// A continuable child has no owner among the agents.
+	owner := a.Session().Header().ParentSession
 	if o := a.Owner(); o != nil {
 		owner = o.ID()
 	}
+	if a.Root() {
+		owner = ""
+	}
 	p.mu.Lock()
-	n := p.add(a.ID(), owner)
-	n.id = a.ID()
+	n := p.back(a.ID())
+	if n == nil {
+		n = p.add(a.ID(), owner)
+	}
+	n.id, n.agent = a.ID(), a
 	if o := a.Options(); o.Model != "" {
 		n.asked(o.Provider, o.Model)
 	}
@@ -219,13 +228,34 @@ func (p *progress) created(a *agent.Agent) error {
 	return nil
 }
 
+// back returns the node of a continuable child that is opened once more, or nil. p.mu is
+// held.
+func (p *progress) back(id session.ID) *node {
+	n := p.nodes[id]
+	if n == nil && p.root != nil {
+		p.root.each(func(k *node) {
+			if k.id == id && k.gone {
+				n = k
+			}
+		})
+		if n != nil {
+			p.nodes[id] = n
+			p.kept--
+		}
+	}
+	if n != nil {
+		n.gone, n.disposed, n.stop, n.end, n.tools = false, false, "", "", map[string]string{}
+	}
+	return n
+}
+
 // disposed is a hook: an agent that has done nothing, as one that was vetoed, is no
 // child to be told of.
 func (p *progress) disposed(a *agent.Agent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.nodes[a.ID()]
-	if n == nil || n.parent == nil || !n.started.IsZero() {
+	if n == nil || n.agent != a || n.parent == nil || !n.started.IsZero() {
 		return
 	}
 	delete(p.nodes, a.ID())
@@ -323,6 +353,9 @@ func (p *progress) started(e subagent.StartEdge) {
 		return
 	}
 	n.run = true
+	if e.Epoch > 0 {
+		n.lasting, n.provider = true, printable(clip(e.Provider, maxLabel))
+	}
 	p.name(n, e.Label)
 }
 
@@ -374,8 +407,8 @@ func (p *progress) see(e *agent.Event) (*node, string) {
 		p.last = &f
 	}
 	n := p.nodes[e.Agent.ID()]
-	if n == nil {
-		return nil, ""
+	if n == nil || n.agent != e.Agent {
+		return nil, "" // or it has come back meanwhile
 	}
 	switch e.Kind {
 	case agent.EventStatus:
@@ -423,7 +456,7 @@ func (p *progress) settle(id session.ID, n *node) {
 		return
 	}
 	n.gone = true
-	n.tools, n.order = nil, nil
+	n.tools, n.order, n.agent = nil, nil, nil
 	// What nothing else looks up needs no entry: a disposed agent has no more events,
 	// and no more children.
 	delete(p.nodes, id)
@@ -471,11 +504,14 @@ func (p *progress) add(id, owner session.ID) *node {
 	n := &node{tools: map[string]string{}, label: "agent"}
 	p.nodes[id] = n
 	parent := p.nodes[owner]
-	if parent == nil {
-		if p.root == nil {
-			p.root = n
-		}
+	switch {
+	case p.root == nil:
+		p.root = n
 		return n
+	case parent == nil && owner == "":
+		return n
+	case parent == nil:
+		parent = p.root // its own parent is not at work
 	}
 	n.parent, n.depth, n.label = parent, parent.depth+1, "subagent"
 	parent.kids = append(parent.kids, n)

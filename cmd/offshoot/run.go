@@ -92,6 +92,10 @@ const jsonHelp = "With --json the last line is the result, also when the session
 const delegateHelp = "With --delegate fork a subagent begins with the completed turns of the agent that delegates, and with nothing\n" +
 	"while that is in its first turn. Its requests begin as that agent's do, so a model's prompt cache serves both."
 
+const continuableHelp = "A continuable child (backgroundMode: continuable in the configuration) outlives its task and the process: when\n" +
+	"something ends the run early, what was accepted stays queued and resume goes on with it; what has settled takes\n" +
+	"more by offshoot agents send."
+
 // exitHelp tells the exit codes of run and resume but 0.
 const exitHelp = "1 it ended any other way; 2 a mistake in the call or the configuration; 130 interrupted, 143 terminated."
 
@@ -108,7 +112,8 @@ func newRunCommand(a *app) *cobra.Command {
 		Short: "Give an agent a task and watch it delegate",
 		Long: "Run starts a fresh agent in the working directory, gives it the prompt, and prints its last answer.\n" +
 			"A prompt of - is read from standard input. Everything is logged; see offshoot sessions.\n" +
-			"It ends when the agent is idle and no background job of it is left.\n\n" +
+			"It ends when the agent is idle, no background job of it is left and every continuable child below it has\n" +
+			"settled, with the turns that their notices wake.\n\n" + continuableHelp + "\n\n" +
 			showHelp + "\n\n" + delegateHelp + "\n\n" + schemaHelp + "\n\n" + jsonHelp + "\n\n" +
 			"Exit codes: 0 the turn completed, with the answer that was asked for;\n" + exitHelp,
 		Args: cobra.MaximumNArgs(1), // an empty prompt is named by what reads it
@@ -191,6 +196,7 @@ type runner struct {
 	remark   string     // on the choice of the model, or ""
 	cut      string     // how a crash cut the resumed session's last turn
 	parked   []string   // what waits in an imported session's queue for a prompt
+	reopened int        // continuable children that resume went on with
 	unseen   int        // notices that wait for a turn which something else opens
 	rootID   session.ID // "" until it is known
 	root     *agent.Agent
@@ -206,12 +212,23 @@ func (a *app) newRunner(f *runFlags, schema *structured.Schema, eff *config.Effe
 	if r.answer, err = newAnswer(schema, choice); err != nil {
 		return nil, err
 	}
+	r.prog = a.progress(f.quiet, f.verbose)
+	r.options = a.options(eff, r.prog, r.notes)
+	return r, nil
+}
+
+// progress returns a display on stderr.
+func (a *app) progress(quiet, verbose bool) *progress {
 	dumb := false
 	if term, ok := a.env("TERM"); ok {
 		dumb = term == "dumb"
 	}
 	tty := a.isTerminal(a.stderr)
-	r.prog = newProgress(a.stderr, display{live: tty && !dumb, tty: tty, quiet: f.quiet, verbose: f.verbose, size: a.terminalSize})
+	return newProgress(a.stderr, display{live: tty && !dumb, tty: tty, quiet: quiet, verbose: verbose, size: a.terminalSize})
+}
+
+// options are those of a system whose agents work.
+func (a *app) options(eff *config.Effective, prog *progress, notes *remarks) harness.Options {
 	mode := eff.Config.Permissions.Mode
 	asks := a.isTerminal(a.stdin) && a.isTerminal(a.stderr)
 	if mode == "" {
@@ -220,15 +237,15 @@ func (a *app) newRunner(f *runFlags, schema *structured.Schema, eff *config.Effe
 			mode = config.PermissionAsk
 		}
 	}
-	r.options = harness.Options{
+	o := harness.Options{
 		Config: eff, Env: a.env, Permission: mode, UserAgent: userAgent(), DemoPace: scripted.DefaultPace,
-		Compacted: r.prog.compacted, Logger: slog.New(&remarkHandler{to: r.notes}),
+		Compacted: prog.compacted, Logger: slog.New(&remarkHandler{to: notes}),
 	}
 	if mode == config.PermissionAsk && asks {
-		var approver tool.Approver = newTerminalApprover(r.prog.pause)
-		r.options.Approver = approver
+		var approver tool.Approver = newTerminalApprover(prog.pause)
+		o.Approver = approver
 	}
-	return r, nil
+	return o
 }
 
 // drive opens the system, makes the root, starts it, waits until its tree has
@@ -290,6 +307,7 @@ func (r *runner) work(ctx context.Context, open func(context.Context) (*agent.Ha
 		if r.answer != nil {
 			// One answer is asked for: it has seen what it waited for.
 			err = r.h.Jobs.Hold(r.root)
+			r.h.Subagents.Hold(r.root)
 		}
 		if err == nil {
 			err = r.settle(ctx, start)
@@ -373,12 +391,13 @@ func (r *runner) settle(ctx context.Context, start func(context.Context, *agent.
 		}
 		return errNothing
 	}
-	// A root that is idle while jobs of it run is woken when they are over.
-	err = r.h.Jobs.WhenQuiet(r.stop.ctx, r.root)
+	err = r.quiet()
 	if r.stop.ctx.Err() != nil {
-		// From here on no notice wakes it any more; closing the system ends the jobs.
+		// From here on no notice wakes it any more; closing the system ends the jobs and
+		// the children.
 		r.h.Jobs.CloseAdmission()
-		if err := r.root.Cancel(r.stop.cause(), true); err != nil {
+		r.tellStopped()
+		if err := r.root.Seal(r.stop.cause(), true); err != nil {
 			r.prog.note("offshoot: cancel: %v", err)
 		}
 		err = r.root.WhenIdle(context.WithoutCancel(ctx))
@@ -398,6 +417,42 @@ func (r *runner) settle(ctx context.Context, start func(context.Context, *agent.
 	return r.judge(turn, missing)
 }
 
+// quiet returns when the root is idle, its jobs are over, no continuable child is at work
+// any more, and what their notices woke has run too.
+func (r *runner) quiet() error {
+	for {
+		before, _, _ := r.root.Session().LastTurn()
+		// A root that is idle while jobs of it run is woken when they are over.
+		if err := r.h.Jobs.WhenQuiet(r.stop.ctx, r.root); err != nil {
+			return err
+		}
+		if err := r.h.Host.Settled(r.stop.ctx, r.root.Session().Root()); err != nil {
+			return err
+		}
+		// A child is gone only when its notice is in the root's inbox, which wakes it.
+		if after, open, _ := r.root.Session().LastTurn(); after == before && !open && r.root.Quiescent() {
+			return nil
+		}
+	}
+}
+
+// tellStopped says that children are stopped which can go on.
+func (r *runner) tellStopped() {
+	n := 0
+	for _, a := range r.h.Agents.List() {
+		if a.Owner() == nil && !a.Root() {
+			n++
+		}
+	}
+	what := "1 continuable child is"
+	if n > 1 {
+		what = fmt.Sprintf("%d continuable children are", n)
+	}
+	if n > 0 {
+		r.prog.note("offshoot: %s stopped; offshoot resume %s tells the agent so, and goes on with what is queued", what, r.rootID)
+	}
+}
+
 // judge words how the root's last accounting turn ended; nil is no turn. missing says
 // why there is no answer in the form that was asked for.
 func (r *runner) judge(turn *session.TurnEnd, missing error) *ending {
@@ -405,15 +460,17 @@ func (r *runner) judge(turn *session.TurnEnd, missing error) *ending {
 	end.signal, end.timedOut = r.stop.reasons()
 	end.stopReason = "error"
 	switch {
-	case turn == nil:
+	case turn == nil && r.reopened == 0:
 		end.failure = "the agent made no turn"
-	case turn.Kind == session.EndCompleted && end.signal == nil && !end.timedOut:
+	// Without a turn only its children had work, and it was not told.
+	case (turn == nil || turn.Kind == session.EndCompleted) && end.signal == nil && !end.timedOut:
 		if missing != nil {
 			end.failure, end.unanswered = missing.Error(), true
 			return end
 		}
 		end.stopReason = "completed"
 		return end
+	case turn == nil:
 	case turn.Kind == session.EndBlocked:
 		end.stopReason, end.failure = "refusal", "the input was rejected before the model was asked"
 	case turn.Kind == session.EndRefusal:

@@ -45,7 +45,7 @@ func (p *progress) summary() string {
 		if n == p.root {
 			return
 		}
-		row := []string{strings.Repeat("  ", min(n.depth-1, maxIndent)) + n.label, n.provider, n.model, n.how(),
+		row := []string{strings.Repeat("  ", min(n.depth-1, maxIndent)) + n.label, n.mode(), n.model, n.how(),
 			count(n.tokens), fmt.Sprint(n.calls), n.elapsed(p.now()), printable(string(n.id))}
 		for i := range row {
 			if row[i] == "" {
@@ -80,6 +80,14 @@ func (p *progress) summary() string {
 		b.WriteString(fit(text, most) + "\n")
 	}
 	return b.String()
+}
+
+// mode is what kind of child a node is.
+func (n *node) mode() string {
+	if n.lasting {
+		return "continuable " + n.provider
+	}
+	return n.provider
 }
 
 func widest(rows [][]string) []int {

@@ -145,12 +145,13 @@ func wholeRunes(text []byte) int {
 
 // chunk is a hook: it takes what a child says while it says it.
 func (p *progress) chunk(a *agent.Agent, c llm.Chunk) {
-	if c.Kind != llm.ChunkTextDelta || a.Root() {
-		return // what the root says last is the answer, on stdout
+	if c.Kind != llm.ChunkTextDelta {
+		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n := p.nodes[a.ID()]; n != nil {
+	// What the first one says last is the answer, on stdout.
+	if n := p.nodes[a.ID()]; n != nil && n.parent != nil {
 		n.voice.say(c.Text)
 		p.queue(n)
 	}

@@ -34,7 +34,7 @@ const (
 // TestAgentFile: every key and the body arrive in the entry of that name, each with its file and line; what a file does not
 // say is as for an entry (seam TOOL-40, COMP-36: the body is literal).
 func TestAgentFile(t *testing.T) {
-	p := newPlace(t).file(projectFile, "\uFEFF---\r\ndescription: Reads a diff.\r\nprovider: fork\r\nmodel: ollama:qwen3\r\ntools:\r\n  allow: [read, list]\r\n  deny: [list]\r\nmaxTokens: 900\r\nmaxDepth: 1\r\n---\r\n\r\nYou review {{code}}.\r\n\r\n  Indented.\r\n\r\n").
+	p := newPlace(t).file(projectFile, "\uFEFF---\r\ndescription: Reads a diff.\r\nprovider: fork\r\nmodel: ollama:qwen3\r\ntools:\r\n  allow: [read, list]\r\n  deny: [list]\r\nmaxTokens: 900\r\nmaxDepth: 1\r\nbackgroundMode: continuable\r\n---\r\n\r\nYou review {{code}}.\r\n\r\n  Indented.\r\n\r\n").
 		file("$WORK/.offshoot/agents/bare.md", "---\n---\n").
 		file("$WORK/.offshoot/agents/keyed.md", "---\ntemplate: false\npersona: In a key.\noutputSchema: {type: object}\n---  \n").
 		file("$WORK/.offshoot/agents/notes.txt", "not an agent").
@@ -45,10 +45,10 @@ func TestAgentFile(t *testing.T) {
 		"reviewer": {
 			Name: "reviewer", Description: ptr("Reads a diff."), Provider: "fork", Persona: ptr("You review {{code}}.\n\n  Indented."), Template: new(bool),
 			Tools: &config.Filter{Allow: []string{"read", "list"}, Deny: []string{"list"}}, Model: &config.ModelRef{Route: "ollama", Model: "qwen3"},
-			MaxTokens: ptr(900), MaxDepth: config.Depth{Max: 1},
+			MaxTokens: ptr(900), MaxDepth: config.Depth{Max: 1}, BackgroundMode: config.ModeContinuable,
 		},
-		"bare":  {Name: "bare", Provider: "spawn", MaxDepth: config.Depth{Max: 3}},
-		"keyed": {Name: "keyed", Provider: "spawn", Persona: ptr("In a key."), Template: new(bool), OutputSchema: []byte(`{"type":"object"}`), MaxDepth: config.Depth{Max: 3}},
+		"bare":  {Name: "bare", Provider: "spawn", MaxDepth: config.Depth{Max: 3}, BackgroundMode: config.ModeOneShot},
+		"keyed": {Name: "keyed", Provider: "spawn", Persona: ptr("In a key."), Template: new(bool), OutputSchema: []byte(`{"type":"object"}`), MaxDepth: config.Depth{Max: 3}, BackgroundMode: config.ModeOneShot},
 	}
 	if diff := cmp.Diff(want, e.Config.Agents); diff != "" {
 		t.Error(diff)
@@ -57,7 +57,7 @@ func TestAgentFile(t *testing.T) {
 		"agents.reviewer":             "project $WORK/.offshoot/agents/reviewer.md:1",
 		"agents.reviewer.description": "project $WORK/.offshoot/agents/reviewer.md:2",
 		"agents.reviewer.tools.deny":  "project $WORK/.offshoot/agents/reviewer.md:7",
-		"agents.reviewer.persona":     "project $WORK/.offshoot/agents/reviewer.md:12",
+		"agents.reviewer.persona":     "project $WORK/.offshoot/agents/reviewer.md:13",
 		"agents.keyed.template":       "project $WORK/.offshoot/agents/keyed.md:2",
 		"agents.bare.maxDepth":        "default",
 	} {
@@ -72,7 +72,7 @@ func TestAgentFile(t *testing.T) {
 	if diff := cmp.Diff([]string{"bare", "keyed", "reviewer"}, order); diff != "" || len(e.Notes) > 0 {
 		t.Errorf("%s, notes %v", diff, e.Notes)
 	}
-	if got := text(e, "agents.reviewer.persona"); p.short(got) != `"You review {{code}}.\n\n  Indented."  # project $WORK/.offshoot/agents/reviewer.md:12` {
+	if got := text(e, "agents.reviewer.persona"); p.short(got) != `"You review {{code}}.\n\n  Indented."  # project $WORK/.offshoot/agents/reviewer.md:13` {
 		t.Errorf("explained as %s", got)
 	}
 }
@@ -89,9 +89,9 @@ func TestAgentFileLayers(t *testing.T) {
 		"default": {Name: "default"},
 		"reviewer": {
 			Name: "reviewer", Description: ptr("the user's"), Provider: "spawn", Persona: ptr("You read."), Template: new(bool),
-			Tools: &config.Filter{Allow: []string{"read"}, Deny: []string{"bash"}}, MaxDepth: config.Depth{Max: 3},
+			Tools: &config.Filter{Allow: []string{"read"}, Deny: []string{"bash"}}, MaxDepth: config.Depth{Max: 3}, BackgroundMode: config.ModeOneShot,
 		},
-		"quick": {Name: "quick", Description: ptr("from the entry"), Provider: "spawn", Tools: &config.Filter{Allow: []string{"list"}}, MaxDepth: config.Depth{Max: 3}},
+		"quick": {Name: "quick", Description: ptr("from the entry"), Provider: "spawn", Tools: &config.Filter{Allow: []string{"list"}}, MaxDepth: config.Depth{Max: 3}, BackgroundMode: config.ModeOneShot},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -12,6 +12,7 @@ func check(m settings, kinds []string, f *faults) {
 	checkModels(m, f)
 	checkAgents(m, kinds, f)
 	checkProviders(m, kinds, f)
+	checkModes(m, f)
 	checkRoot(m, f)
 	checkStore(m, f)
 }
@@ -77,7 +78,7 @@ func checkAgents(m settings, kinds []string, f *faults) {
 	for _, name := range m.entries("agents") {
 		key := "agents." + name
 		if name == DefaultAgent {
-			for _, own := range []string{"provider", "maxDepth", "background"} {
+			for _, own := range []string{"provider", "maxDepth", "background", "backgroundMode"} {
 				if s, ok := m[key+"."+own]; ok {
 					f.at(s.source, s.key, "%s is the root agent, which nobody delegates to", name)
 				}
@@ -121,6 +122,19 @@ func checkProviders(m settings, kinds []string, f *faults) {
 			f.at(at, tool.key, "tool name %q is already %s; give this one its own toolName", tool.value, owner)
 		}
 		taken[tool.value.(string)] = "the tool of provider " + name
+	}
+}
+
+// checkModes: a continuable child gives no single answer that could have a form.
+func checkModes(m settings, f *faults) {
+	for _, section := range []string{"agents", "providers"} {
+		for _, name := range m.entries(section) {
+			key := section + "." + name
+			schema, ok := m[key+".outputSchema"]
+			if mode := m[key+".backgroundMode"]; ok && mode.value == ModeContinuable {
+				f.at(schema.source, schema.key, "a continuable child (%s) has no single answer to give a form to; leave out one of the two", mode.key)
+			}
+		}
 	}
 }
 

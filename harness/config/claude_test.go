@@ -38,7 +38,7 @@ func TestClaudeFile(t *testing.T) {
 	e := p.load()
 	want := config.Agent{
 		Name: "reviewer", Description: ptr(`Use it. Examples: \n<example>a: b</example>`), Provider: "spawn", Persona: ptr("You review {{code}}."), Template: new(bool),
-		Tools: &config.Filter{Allow: []string{"read", "search"}}, MaxDepth: config.Depth{Max: 3},
+		Tools: &config.Filter{Allow: []string{"read", "search"}}, MaxDepth: config.Depth{Max: 3}, BackgroundMode: config.ModeOneShot,
 	}
 	if diff := cmp.Diff(want, e.Config.Agents["reviewer"]); diff != "" {
 		t.Error(diff)

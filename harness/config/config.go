@@ -16,6 +16,7 @@ type Config struct {
 	Agents      map[string]Agent    // "default" is always there: the root agent
 	Claude      bool                // whether the agent files of Claude Code are read too
 	Providers   map[string]Provider // the delegation tools
+	Subagents   Subagents
 	Compaction  Compaction
 	Limits      Limits
 	Store       Store
@@ -114,7 +115,9 @@ type Agent struct {
 	Tools       *Filter
 	Model       *ModelRef
 	MaxTokens   *int  // per model call, at least 1
-	Background  *bool // whether its tool may run it as a background job; nil is true. Not for the root
+	Background  *bool // whether its tool may run it in the background; nil is true. Not for the root
+	// BackgroundMode is what its tool starts; empty for the default agent.
+	BackgroundMode BackgroundMode
 	// OutputSchema is the form of this agent's answers, as compact JSON; nil is text.
 	OutputSchema []byte
 	MaxDepth     Depth // nothing for the default agent
@@ -137,10 +140,41 @@ type Provider struct {
 	Model       *ModelRef
 	MaxTokens   *int // per model call, at least 1
 	MaxDepth    Depth
-	Background  bool // whether its tool may run children as background jobs
+	Background  bool // whether its tool may run children in the background
+	// BackgroundMode is what its tool starts.
+	BackgroundMode BackgroundMode
 	// OutputSchema is the form of the children's answers, as compact JSON; nil is text.
 	OutputSchema []byte
 }
+
+// BackgroundMode is the kind of child that a delegation tool starts (seam TOOL-40).
+type BackgroundMode string
+
+// The background modes.
+const (
+	// ModeOneShot: a child takes one task and is over with it; in the background it is a job of its parent.
+	ModeOneShot BackgroundMode = "one-shot"
+	// ModeContinuable: a child outlives its task and the process, and takes more by messages. It runs in the background
+	// unless a call asks to wait.
+	ModeContinuable BackgroundMode = "continuable"
+)
+
+// Subagents is what continuable children and their parents tell one another.
+type Subagents struct {
+	ReportDelivery ReportDelivery
+	Notices        bool // whether a parent is told what a child came to when it settles (seam REP-10)
+	Interrupt      bool // whether a model may stop the turn of an agent below it (seam CAN-16)
+}
+
+// ReportDelivery is how the report of a continuable child reaches its parent (seam RT-09).
+type ReportDelivery string
+
+// The deliveries.
+const (
+	ReportQuiet    ReportDelivery = "quiet"     // it is read with the next step that something else makes
+	ReportWakeup   ReportDelivery = "wakeup"    // it is a turn of its own, behind the open one
+	ReportNextStep ReportDelivery = "next-step" // it joins the next step of the open turn, or opens a turn
+)
 
 // Delegation returns a provider with what it does not say itself. A fork goes on from the conversation that it was
 // delegated in: unless it names a persona or a tool filter, it has those of the root agent, so that its requests begin as

@@ -108,12 +108,16 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("unexpected: configured %v, trusted %v, %+v", e.Configured(), e.Trusted, c)
 	}
 	// TOOL-02, TOOL-24, TOOL-40: one delegation tool with the defaults of the tool's own table.
-	want := map[string]config.Provider{"spawn": {Name: "spawn", Provider: "spawn", ToolName: "subagent", MaxDepth: config.Depth{Max: 3}, Background: true}}
+	want := map[string]config.Provider{"spawn": {Name: "spawn", Provider: "spawn", ToolName: "subagent", MaxDepth: config.Depth{Max: 3}, Background: true, BackgroundMode: config.ModeOneShot}}
 	if diff := cmp.Diff(want, c.Providers); diff != "" {
 		t.Error(diff)
 	}
 	wantStore := config.Store{Driver: "sqlite", Path: filepath.Join(p.home, "offshoot.db"), Synchronous: "full"}
 	if diff := cmp.Diff(wantStore, c.Store); diff != "" {
+		t.Error(diff)
+	}
+	// RT-09, AMB-29: a report wakes unless somebody says otherwise.
+	if diff := cmp.Diff(config.Subagents{ReportDelivery: config.ReportNextStep, Notices: true, Interrupt: true}, c.Subagents); diff != "" {
 		t.Error(diff)
 	}
 	if c.Limits.MaxParallelTools != 10 || c.Limits.MaxJobs != 10 || len(c.Routes) != len(config.BuiltinRoutes()) || c.Routes["deepseek"].Model != "deepseek-v4-flash" {
@@ -139,10 +143,12 @@ agents:
   reviewer: {description: reads, provider: fork, persona: You review., template: false, tools: {allow: []}, model: ollama, maxTokens: 900, maxDepth: 0, background: false,
     outputSchema: {type: object, description: 'x: "y"', properties: {n: {type: number, enum: [1, -2.50, null, true, "1"]}, "yes": {type: array, items: {}}}, required: [n]}}
   plain:
+  lasting: {backgroundMode: continuable}
 providers:
-  spawn: {provider: spawn, maxDepth: provider-managed}
+  spawn: {provider: spawn, maxDepth: provider-managed, backgroundMode: continuable}
   deep: {provider: spawn, toolName: deep, description: d, persona: "", toolFilter: {deny: [write]}, model: "ollama:a:b", maxTokens: 1, maxDepth: 0, background: false, outputSchema: {type: object}}
 mcp: {}
+subagents: {reportDelivery: quiet, notices: false, interrupt: false}
 compaction: {auto: false}
 limits: {maxDepth: 0, maxChildren: 1, maxLive: 2, maxJobs: 6, maxParallelTools: 3, maxToolResultBytes: 1024, maxSpillBytes: 2000, maxTurnSteps: 5}
 store: {driver: sqlite, path: data/s.db, synchronous: normal}
@@ -170,18 +176,20 @@ recovery: {onStart: none}
 		Permissions: config.Permissions{Mode: config.PermissionReadOnly},
 		Agents: map[string]config.Agent{
 			"default": {Name: "default", Persona: new(string)},
-			"plain":   {Name: "plain", Provider: "spawn", MaxDepth: config.Depth{Max: 3}},
-			"reviewer": {Name: "reviewer", Description: ptr("reads"), Provider: "fork", Persona: ptr("You review."), Template: new(bool), Tools: &config.Filter{Allow: []string{}}, Model: ref("ollama", ""), MaxTokens: ptr(900), Background: new(bool),
+			"plain":   {Name: "plain", Provider: "spawn", MaxDepth: config.Depth{Max: 3}, BackgroundMode: config.ModeOneShot},
+			"lasting": {Name: "lasting", Provider: "spawn", MaxDepth: config.Depth{Max: 3}, BackgroundMode: config.ModeContinuable},
+			"reviewer": {Name: "reviewer", Description: ptr("reads"), Provider: "fork", Persona: ptr("You review."), Template: new(bool), Tools: &config.Filter{Allow: []string{}}, Model: ref("ollama", ""), MaxTokens: ptr(900), Background: new(bool), BackgroundMode: config.ModeOneShot,
 				OutputSchema: []byte(`{"type":"object","description":"x: \"y\"","properties":{"n":{"type":"number","enum":[1,-2.50,null,true,"1"]},"yes":{"type":"array","items":{}}},"required":["n"]}`)},
 		},
 		Claude: true,
 		Providers: map[string]config.Provider{
-			"spawn": {Name: "spawn", Provider: "spawn", ToolName: "subagent", MaxDepth: config.Depth{Managed: true}, Background: true},
-			"deep":  {Name: "deep", Provider: "spawn", ToolName: "deep", Description: ptr("d"), Persona: new(string), ToolFilter: &config.Filter{Deny: []string{"write"}}, Model: ref("ollama", "a:b"), MaxTokens: ptr(1), OutputSchema: []byte(`{"type":"object"}`)},
+			"spawn": {Name: "spawn", Provider: "spawn", ToolName: "subagent", MaxDepth: config.Depth{Managed: true}, Background: true, BackgroundMode: config.ModeContinuable},
+			"deep":  {Name: "deep", Provider: "spawn", ToolName: "deep", Description: ptr("d"), Persona: new(string), ToolFilter: &config.Filter{Deny: []string{"write"}}, Model: ref("ollama", "a:b"), MaxTokens: ptr(1), BackgroundMode: config.ModeOneShot, OutputSchema: []byte(`{"type":"object"}`)},
 		},
-		Limits:   config.Limits{MaxChildren: 1, MaxLive: 2, MaxJobs: 6, MaxParallelTools: 3, MaxToolResultBytes: 1024, MaxSpillBytes: 2000, MaxTurnSteps: 5},
-		Store:    config.Store{Driver: "sqlite", Path: filepath.Join(p.home, "data", "s.db"), Synchronous: "normal"},
-		Recovery: config.Recovery{OnStart: "none"},
+		Subagents: config.Subagents{ReportDelivery: config.ReportQuiet},
+		Limits:    config.Limits{MaxChildren: 1, MaxLive: 2, MaxJobs: 6, MaxParallelTools: 3, MaxToolResultBytes: 1024, MaxSpillBytes: 2000, MaxTurnSteps: 5},
+		Store:     config.Store{Driver: "sqlite", Path: filepath.Join(p.home, "data", "s.db"), Synchronous: "normal"},
+		Recovery:  config.Recovery{OnStart: "none"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -439,10 +447,10 @@ func TestFaultsAreSortedAndBounded(t *testing.T) {
 	p.o.Flags.Permission = ptr("maybe")
 	want := []string{
 		"config $HOME/config.yaml:1: limits.maxDepth: must be a whole number from 0 to 2147483647",
-		`config $HOME/config.yaml:2: unknown key "strore" at the top level; known here: version, model, routes, tools, permissions, agents, providers, mcp, compaction, limits, store, recovery`,
+		`config $HOME/config.yaml:2: unknown key "strore" at the top level; known here: version, model, routes, tools, permissions, agents, providers, subagents, mcp, compaction, limits, store, recovery`,
 		"config $HOME/config.yaml:3: model: must be text, not a number",
 		`config $WORK/offshoot.yaml:1: store: is not taken from a folder that is not trusted; run "offshoot trust $WORK" to trust this folder`,
-		`config $WORK/offshoot.yaml:2: unknown key "nope" at the top level; known here: version, model, routes, tools, permissions, agents, providers, mcp, compaction, limits, store, recovery`,
+		`config $WORK/offshoot.yaml:2: unknown key "nope" at the top level; known here: version, model, routes, tools, permissions, agents, providers, subagents, mcp, compaction, limits, store, recovery`,
 		"config $WORK/offshoot.yaml:3: version: this program reads version 1 only",
 		`config flag --permission: unknown value "maybe"; must be one of ask, allow, deny, read-only`,
 	}

@@ -17,8 +17,9 @@
 // # Trust
 //
 // What a project's files say is input, not orders. Until the person has trusted the folder they may choose models by route
-// name, agents, personas, filters, output schemas and lower limits; endpoints, stores, permission policy, MCP servers, recovery and providers that start
-// another product are refused there.
+// name, agents, personas, filters, output schemas, how reports are delivered and lower limits, and switch nothing on that the
+// user has switched off; endpoints, stores, permission policy, MCP servers, recovery and providers that start another product
+// are refused there.
 //
 // # Secrets
 //

@@ -183,6 +183,9 @@ func defaults(tree *place, dataDir string) settings {
 	m.fill(tree, "agents."+claudeKey, false)
 	m.fill(tree, "agents."+DefaultAgent, nil)
 	m.fill(tree, "mcp", nil)
+	m.fill(tree, "subagents.reportDelivery", ReportNextStep)
+	m.fill(tree, "subagents.notices", true)
+	m.fill(tree, "subagents.interrupt", true)
 	m.fill(tree, "compaction.auto", true)
 	m.fill(tree, "limits.maxDepth", 8)
 	m.fill(tree, "limits.maxChildren", 64)
@@ -216,11 +219,13 @@ func complete(tree *place, m settings) {
 		m.fill(tree, "providers."+name+".toolName", defaultTool)
 		m.fill(tree, "providers."+name+".maxDepth", Depth{Max: defaultDepth})
 		m.fill(tree, "providers."+name+".background", true)
+		m.fill(tree, "providers."+name+".backgroundMode", ModeOneShot)
 	}
 	for _, name := range m.entries("agents") {
 		if name != DefaultAgent {
 			m.fill(tree, "agents."+name+".provider", spawnKind)
 			m.fill(tree, "agents."+name+".maxDepth", Depth{Max: defaultDepth})
+			m.fill(tree, "agents."+name+".backgroundMode", ModeOneShot)
 		}
 	}
 }

@@ -214,13 +214,22 @@ func distrustValues(r *reader, base settings, plea string) {
 			if !ok && len(s.names) == 1 && strings.HasSuffix(s.key, ".maxDepth") {
 				old, ok = setting{value: Depth{Max: defaultDepth}}, true
 			}
-			if _, isSwitch := s.value.(bool); ok && isSwitch && widens(old.value, s.value) {
+			if isSwitch(s.value) && ok && widens(old.value, s.value) {
 				r.f.at(s.source, s.key, "a folder that is not trusted may not switch this on%s", plea)
 			} else if ok && widens(old.value, s.value) {
 				r.f.at(s.source, s.key, "a folder that is not trusted may only lower this limit (%s)%s", render(old.value), plea)
 			}
 		}
 	}
+}
+
+// isSwitch reports whether a value says whether something happens, not how much of it.
+func isSwitch(v any) bool {
+	switch v.(type) {
+	case bool, BackgroundMode:
+		return true
+	}
+	return false
 }
 
 // widens reports whether going from old to now allows more.
@@ -232,6 +241,8 @@ func widens(old, now any) bool {
 		return now > old.(time.Duration)
 	case bool:
 		return now && !old.(bool)
+	case BackgroundMode:
+		return now == ModeContinuable && old.(BackgroundMode) != ModeContinuable
 	case Depth:
 		old := old.(Depth)
 		return !old.Managed && (now.Managed || now.Max > old.Max)

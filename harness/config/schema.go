@@ -39,7 +39,7 @@ func schema() []rule {
 		{path: "version", read: number(oneVersion), set: func(c *Config, _ []string, v any) { c.Version = v.(int) }},
 		{path: "model", read: text(parseModel), set: func(c *Config, _ []string, v any) { c.Model = ptr(v.(ModelRef)) }},
 	}
-	return slices.Concat(rules, routeRules(), toolRules(), agentRules(), providerRules(), []rule{
+	return slices.Concat(rules, routeRules(), toolRules(), agentRules(), providerRules(), subagentRules(), []rule{
 		{path: "mcp", policy: refused, names: parseLine, closed: "MCP servers are not supported yet"},
 	}, compactionRules(), limitRules(), storeRules())
 }
@@ -125,6 +125,7 @@ func agentRules() []rule {
 		row("outputSchema", outputSchema, free, func(a *Agent, v any) { a.OutputSchema = []byte(v.(jsonText)) }),
 		row("maxDepth", depth, narrow, func(a *Agent, v any) { a.MaxDepth = v.(Depth) }),
 		row("background", boolean, narrow, func(a *Agent, v any) { a.Background = ptr(v.(bool)) }),
+		row("backgroundMode", text(parseMode), narrow, func(a *Agent, v any) { a.BackgroundMode = v.(BackgroundMode) }),
 	}
 }
 
@@ -151,6 +152,15 @@ func providerRules() []rule {
 		row("outputSchema", outputSchema, free, func(p *Provider, v any) { p.OutputSchema = []byte(v.(jsonText)) }),
 		row("maxDepth", depth, narrow, func(p *Provider, v any) { p.MaxDepth = v.(Depth) }),
 		row("background", boolean, narrow, func(p *Provider, v any) { p.Background = v.(bool) }),
+		row("backgroundMode", text(parseMode), narrow, func(p *Provider, v any) { p.BackgroundMode = v.(BackgroundMode) }),
+	}
+}
+
+func subagentRules() []rule {
+	return []rule{
+		{path: "subagents.reportDelivery", read: text(parseDelivery), set: func(c *Config, _ []string, v any) { c.Subagents.ReportDelivery = v.(ReportDelivery) }},
+		{path: "subagents.notices", read: boolean, policy: narrow, set: func(c *Config, _ []string, v any) { c.Subagents.Notices = v.(bool) }},
+		{path: "subagents.interrupt", read: boolean, policy: narrow, set: func(c *Config, _ []string, v any) { c.Subagents.Interrupt = v.(bool) }},
 	}
 }
 

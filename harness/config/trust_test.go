@@ -32,6 +32,15 @@ func TestTrustTable(t *testing.T) {
 			name: "background on", user: "providers: {a: {provider: spawn, background: false}}", project: "providers: {a: {background: true}}",
 			untrusted: "1: providers.a.background: a folder that is not trusted may not switch this on" + plea,
 		},
+		{name: "continuable children", user: "providers: {a: {provider: spawn}}", project: "providers: {a: {backgroundMode: continuable}}\nagents: {b: {backgroundMode: continuable}}\nsubagents: {reportDelivery: wakeup, notices: false, interrupt: false}"},
+		{
+			name: "continuable on", user: "providers: {a: {provider: spawn, backgroundMode: one-shot}}", project: "providers: {a: {backgroundMode: continuable}}",
+			untrusted: "1: providers.a.backgroundMode: a folder that is not trusted may not switch this on" + plea,
+		},
+		{
+			name: "interrupt on", user: "subagents: {interrupt: false}", project: "subagents: {interrupt: true}",
+			untrusted: "1: subagents.interrupt: a folder that is not trusted may not switch this on" + plea,
+		},
 		{name: "switch off", project: "tools: {shell: {enabled: false, timeout: 1s}}\ncompaction: {auto: false}"},
 		{name: "switch on what is on", project: "tools: {shell: {enabled: true}, files: {enabled: true}}"},
 		{name: "empty section", project: "version: 1\nroutes:\n", untrusted: "2: routes: " + notTaken},

@@ -62,6 +62,18 @@ func oneOf(allowed ...string) parser {
 	}
 }
 
+// parseMode takes a background mode.
+func parseMode(text string) (any, string) {
+	_, problem := oneOf(string(ModeOneShot), string(ModeContinuable))(text)
+	return BackgroundMode(text), problem
+}
+
+// parseDelivery takes a report delivery.
+func parseDelivery(text string) (any, string) {
+	_, problem := oneOf(string(ReportQuiet), string(ReportWakeup), string(ReportNextStep))(text)
+	return ReportDelivery(text), problem
+}
+
 // parseText takes prose: everything but control characters that a terminal would act on.
 func parseText(text string) (any, string) {
 	for _, r := range text {
