@@ -313,7 +313,7 @@ func (m *manager) compose(ctx context.Context, act *activation, a *agent.Agent, 
 	}
 	// If the creation fails, the agent's own teardown is what releases them.
 	a.OnDispose(func() {
-		if err := act.setup.release(); err != nil {
+		if first, err := act.setup.release(); first && err != nil {
 			m.svc.fault("releasing the setup of a subagent failed", err, "agent", string(act.id))
 		}
 	})

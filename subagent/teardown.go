@@ -156,7 +156,7 @@ func (m *manager) complete(act *activation) {
 			errs = append(errs, act.left)
 		}
 	}
-	if err := act.setup.release(); err != nil {
+	if _, err := act.setup.release(); err != nil {
 		errs = append(errs, err)
 	}
 	if err := m.dispose(act, e.keep); unsaved(err) {
