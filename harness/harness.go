@@ -641,8 +641,8 @@ func (h *Harness) unwind() error {
 }
 
 // Close refuses new delegations, stops every root, ends every agent with its background
-// jobs, continuable children before what they belong to, keeping
-// what waits in their inboxes, waits until the delegations have told their ends, and closes the store.
+// jobs, continuable children deepest first, keeping what waits in their inboxes, waits
+// until the delegations have told their ends, and closes the store.
 // It returns when nothing of the system runs any more; ctx only carries values. It
 // is memoised: every caller waits for the same completion and gets the same error.
 func (h *Harness) Close(ctx context.Context) error {

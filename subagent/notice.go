@@ -162,6 +162,9 @@ func (m *manager) tellParent(act *activation, e *epochEnd) {
 		return
 	}
 	p.sent[note.ID] = true
+	if above := m.resident[keyOf(a)]; above != nil {
+		above.told = true // whatever it was opened for, it has work now
+	}
 	m.mu.Unlock()
 	m.sendNotice(p, note, !act.ending.quiet)
 }

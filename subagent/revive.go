@@ -19,7 +19,12 @@ func (m *manager) revive(ctx context.Context, d *delivery, path []key) (*activat
 	if err != nil {
 		return nil, err
 	}
-	act, err := m.open(ctx, &h, tree, d.parent, path, nil)
+	parent := d.parent
+	if parent == nil {
+		// For a person's message the parent is not loaded, and known where it is live.
+		parent, _ = m.agents.Get(d.parentID)
+	}
+	act, err := m.open(ctx, &h, tree, parent, path, nil)
 	if act == nil || err != nil {
 		return nil, err
 	}

@@ -44,11 +44,12 @@ func (f *actFlags) tells(cmd *cobra.Command) {
 const (
 	actHelp = "CHILD is the id of a continuable child, or the beginning of one that fits no other (see offshoot agents children,\n" +
 		"offshoot sessions tree). Its tree must be held by no other live process. "
-	actJSON = "--json writes one object: childId, parentId, rootId and label of the child, and"
+	actJSON = "--json writes one object: childId, parentId, rootId and label of the child, and "
 	// outcomeJSON is what send and wait tell.
-	outcomeJSON = " epoch, stopReason (completed, max-tokens, aborted, refusal or error; pending: something ended the wait before the\n" +
-		"child, which goes on when it is next opened), text, and where there is any, failure and unread (messages that it\n" +
-		"did not take up)."
+	outcomeJSON = "epoch,\n" +
+		"stopReason (completed, max-tokens, aborted, refusal or error; pending: the command ended before the child, which\n" +
+		"goes on with its queue when it is next opened), text, and where there is any, failure and unread (messages that\n" +
+		"it did not take up)."
 	outcomeExit = "Exit codes: 0 it completed; 1 it ended any other way, or the time limit was reached; 2 a mistake in the call or the\n" +
 		"configuration; 130 interrupted, 143 terminated."
 )
@@ -62,11 +63,12 @@ func newAgentsSendCommand(a *app) *cobra.Command {
 			"it is stored, and nothing loses it. The child is opened from its log, works, and settles; its last answer is\n" +
 			"printed. A message of - is read from standard input.\n\n" +
 			actHelp + "The parent is not opened: it is told what the\n" +
-			"child came to when its tree is next resumed. If something ends the command early, what was accepted stays queued.\n\n" +
+			"child came to when its tree is next resumed. What ends the command ends the turn that the child is in, and keeps\n" +
+			"its queue.\n\n" +
 			"With --detach nothing runs: the message is accepted and waits in the child's queue, for the next resume of the\n" +
 			"tree's root, the next send to the child, or agents wait.\n\n" +
-			actJSON + " messageId; then" + outcomeJSON + " With --detach\n" +
-			"queued instead, the messages that wait now.\n\n" + outcomeExit,
+			actJSON + "messageId, " + outcomeJSON + " With\n" +
+			"--detach queued in the place of those behind messageId: the messages that wait now.\n\n" + outcomeExit,
 		Args: arguments(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && a.isTerminal(a.stdin) {
@@ -109,7 +111,7 @@ func newAgentsInterruptCommand(a *app) *cobra.Command {
 		Long: "An interrupt stops a turn and keeps the queue. A child works only while a process has opened its tree, and only\n" +
 			"that process can stop it: if there is one, it is named. Else nothing is at work, which is said with the messages\n" +
 			"that wait; agents close discards those. " + actHelp + "\n\n" +
-			actJSON + " interrupted (false) and queued, the messages that wait.",
+			actJSON + "interrupted\n(false) and queued, the messages that wait.",
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withShelf(cmd, func(ctx context.Context, s *shelf) error {
@@ -118,7 +120,11 @@ func newAgentsInterruptCommand(a *app) *cobra.Command {
 					return err
 				}
 				c.flags = &f
-				return c.interrupt()
+				if err := c.interrupt(); err != nil {
+					return err
+				}
+				_, err = io.WriteString(a.stdout, c.out)
+				return err
 			})
 		},
 	}
@@ -133,7 +139,7 @@ func newAgentsCloseCommand(a *app) *cobra.Command {
 		Short: "End a continuable child's work: discard what it and all below it have queued",
 		Long: "Close ends what the child and the continuable children below it still have to do: work that something cut does not\n" +
 			"go on, and queued messages are discarded. The logs stay, and agents send gives the child new work. " + actHelp + "\n\n" +
-			actJSON + " discarded, the messages that were discarded, and closed, how many children had work to end.",
+			actJSON + "closed, how\nmany children had work to end, and discarded, how many messages of theirs.",
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.onChild(cmd, &f, args[0], func(ctx context.Context, c *ward) error { return c.end(ctx) })
@@ -153,6 +159,7 @@ type ward struct {
 	h     *harness.Harness // nil: nothing is opened
 	stop  *stopper
 	prog  *progress
+	out   string // for stdout, once the display has ended
 }
 
 // ward finds the child that a name means.
@@ -227,7 +234,16 @@ func (a *app) onChild(cmd *cobra.Command, f *actFlags, name string, fn func(cont
 	defer c.stop.end()
 	err, closeErr := c.work(cmd.Context(), eff, notes, fn)
 	c.prog.stop()
-	err = errors.Join(err, novel(closeErr, err))
+	if _, werr := io.WriteString(a.stdout, c.out); werr != nil {
+		closeErr = errors.Join(closeErr, fmt.Errorf("write the answer: %w", werr))
+	}
+	// One that has its own exit code keeps it.
+	var exit *exitError
+	if rest := novel(closeErr, err); rest != nil && errors.As(err, &exit) {
+		err = &exitError{code: exit.code, err: errors.Join(exit.err, rest)}
+	} else {
+		err = errors.Join(err, rest)
+	}
 	notes.tell(a.stderr, err)
 	return err
 }
@@ -291,13 +307,15 @@ func (c *ward) write(v actJSONLine) error {
 	if err != nil {
 		return err
 	}
-	text := string(line) + "\n"
+	c.out = string(line) + "\n"
 	if c.app.isTerminal(c.app.stdout) {
-		text = escapeInvisible(text)
+		c.out = escapeInvisible(c.out)
 	}
-	_, err = io.WriteString(c.app.stdout, text)
-	return err
+	return nil
 }
+
+// say is write for people.
+func (c *ward) say(format string, args ...any) { c.out = fmt.Sprintf(format, args...) + "\n" }
 
 func (c *ward) send(ctx context.Context, text string) error {
 	content := []message.Block{message.Text(text)}
@@ -312,9 +330,9 @@ func (c *ward) send(ctx context.Context, text string) error {
 			v.Message, v.Queued = id, &queued
 			return c.write(v)
 		}
-		_, err = fmt.Fprintf(c.app.stdout, "message %s waits in the queue of %s: offshoot agents wait %s, or offshoot resume %s, goes on with it\n",
+		c.say("message %s waits in the queue of %s: offshoot agents wait %s, or offshoot resume %s, goes on with it",
 			id, printable(c.name()), c.id(), c.rec.Meta.Root)
-		return err
+		return nil
 	}
 	id, err := c.h.Host.Send(ctx, c.parent(), c.id(), content)
 	if err != nil {
@@ -336,16 +354,13 @@ func (c *ward) wait(ctx context.Context, id message.ID) error {
 	if c.flags.json {
 		v := c.object()
 		v.Message, v.Epoch, v.StopReason, v.Text, v.Failure, v.Unread = id, set.Epoch, string(set.StopReason), &said, set.Failure, set.Unread
-		err = c.write(v)
-	} else if said != "" {
-		said = strings.TrimRight(said, "\n") + "\n"
-		if c.app.isTerminal(c.app.stdout) {
-			said = legible(said)
+		if err := c.write(v); err != nil {
+			return err
 		}
-		_, err = io.WriteString(c.app.stdout, said)
-	}
-	if err != nil {
-		return fmt.Errorf("write the answer: %w", err)
+	} else if said != "" {
+		if c.out = strings.TrimRight(said, "\n") + "\n"; c.app.isTerminal(c.app.stdout) {
+			c.out = legible(c.out)
+		}
 	}
 	if id != "" {
 		c.prog.note("offshoot: its parent is told when the tree goes on: offshoot resume %s", c.rec.Meta.Root)
@@ -363,7 +378,8 @@ func (c *ward) wait(ctx context.Context, id message.ID) error {
 	return &exitError{code: exitFailure, err: fmt.Errorf("%s: %s", c.name(), why)}
 }
 
-// cut says that something ended the wait before the child.
+// cut ends the child because something ended the wait for it, and tells what is left: the
+// work that it was doing is over, and what waited behind it is kept.
 func (c *ward) cut(id message.ID) error {
 	sig, timedOut := c.stop.reasons()
 	why, code := "the wait was cut", exitFailure
@@ -373,13 +389,29 @@ func (c *ward) cut(id message.ID) error {
 	case timedOut:
 		why = fmt.Sprintf("timed out after %s", c.flags.timeout)
 	}
-	err := fmt.Errorf("%s: %s before it was done; what it has accepted is kept: offshoot agents wait %s, or offshoot resume %s, goes on", why, c.name(), c.id(), c.rec.Meta.Root)
-	if c.flags.json {
-		v := c.object()
-		v.Message, v.StopReason = id, "pending"
-		err = errors.Join(err, c.write(v))
+	ctx := context.WithoutCancel(c.stop.ctx)
+	err := c.h.Subagents.Close(ctx)
+	var set subagent.Settlement
+	if err == nil {
+		set, err = c.h.Host.Wait(ctx, c.parent(), c.id())
 	}
-	return &exitError{code: code, err: err}
+	v := c.object()
+	v.Message, v.StopReason = id, "pending"
+	text := fmt.Sprintf("%s: %s before it was done; what is queued is kept: offshoot agents wait %s, or offshoot resume %s, goes on", why, c.name(), c.id(), c.rec.Meta.Root)
+	switch {
+	case err == nil:
+		said := message.JoinText(set.Output)
+		v.Epoch, v.StopReason, v.Text, v.Failure, v.Unread = set.Epoch, string(set.StopReason), &said, set.Failure, set.Unread
+		text = fmt.Sprintf("%s: %s in its work; offshoot agents send %s gives it more", why, c.name(), c.id())
+	case !errors.Is(err, subagent.ErrDraining):
+		return &exitError{code: code, err: errors.Join(errors.New(text), err)}
+	}
+	if c.flags.json {
+		if err := c.write(v); err != nil {
+			return err
+		}
+	}
+	return &exitError{code: code, err: errors.New(text)}
 }
 
 // interrupt tells why there is nothing to interrupt: this process has just begun.
@@ -397,8 +429,8 @@ func (c *ward) interrupt() error {
 	if queued > 0 {
 		text += fmt.Sprintf("; %s in its queue: offshoot agents wait %s goes on with it, offshoot agents close %[2]s discards it", waiting(queued), c.id())
 	}
-	_, err := io.WriteString(c.app.stdout, text+"\n")
-	return err
+	c.say("%s", text)
+	return nil
 }
 
 func waiting(n int64) string {
@@ -452,8 +484,8 @@ func (c *ward) end(ctx context.Context) error {
 		text = fmt.Sprintf("%s is closed: %s had work, and %s discarded; its log stays, and offshoot agents send %s gives it more",
 			printable(c.name()), plural(int64(closed), "agent"), discardedMessages(discarded), c.id())
 	}
-	_, err = fmt.Fprintln(c.app.stdout, text)
-	return err
+	c.say("%s", text)
+	return nil
 }
 
 func discardedMessages(n int64) string {

@@ -185,3 +185,36 @@ func TestCompactionNamesRunningJobs_D38(t *testing.T) {
 	}
 	w.verify()
 }
+
+// core D38: so is a continuable child that has not settled; of one that has, the agent was
+// told before.
+func TestCompactionNamesContinuableChildren_D38(t *testing.T) {
+	t.Parallel()
+	w, s, sums := newLongWorld(t, "openai", 30)
+	w.write("offshoot.yaml", "providers: {main: {provider: spawn, backgroundMode: continuable}}\n")
+	var steps, told atomic.Int64
+	s.SetScript(func(r fakemodel.Request) fakemodel.Reply {
+		last := r.Messages[len(r.Messages)-1]
+		switch {
+		case slices.ContainsFunc(r.Messages, func(m fakemodel.Message) bool { return m.Role == "user" && strings.Contains(m.Text, "an errand") }):
+			return fakemodel.Reply{fakemodel.Gate("errand"), fakemodel.Text("seven doors")}
+		case last.Role == "user" && strings.Contains(last.Text, "The conversation has become long."):
+			return fakemodel.Reply{fakemodel.Text(fmt.Sprintf("summary number %d", sums.Add(1)))}
+		}
+		if sums.Load() > 0 && strings.Count(string(r.Body), "(count the doors): running") == 1 {
+			told.Add(1)
+		}
+		switch n := steps.Add(1); {
+		case n == 1:
+			return fakemodel.Reply{fakemodel.ToolCall{Name: "subagent", Arguments: `{"description":"count the doors","prompt":"an errand"}`}}
+		case sums.Load() < 2:
+			return fakemodel.Reply{fakemodel.ToolCall{Name: "read", Arguments: fmt.Sprintf(`{"path":"f%d.txt"}`, n%10)}}
+		}
+		s.Release("errand")
+		return fakemodel.Reply{fakemodel.Text("all of them were read")}
+	})
+	if e := w.ok("run", "read all the files"); e.stdout != "all of them were read\n" || told.Load() == 0 {
+		t.Errorf("%d requests behind %d summaries name the child: %v", told.Load(), sums.Load(), e)
+	}
+	w.verify()
+}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/harness"
 	"github.com/offshoot-dev/offshoot/harness/config"
 	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/session"
@@ -58,6 +59,9 @@ func (a *app) resume(ctx context.Context, cmd *cobra.Command, f *runFlags, schem
 	if err != nil {
 		return err
 	}
+	if id, ok := projection.IdentityOf(rec); ok && id.Mode == session.ModeContinuable && rec.Meta.Root != rec.Header.ID {
+		return fmt.Errorf("resume session %s: %w (%s), or give this one more work: offshoot agents send %[1]s \"what to do\"", rec.Header.ID, harness.ErrNotRoot, rec.Meta.Root)
+	}
 	state, _ := projection.StateOf(rec)
 	cwd, moved, err := a.folderOf(cmd, rec, state.Imported)
 	if err != nil {
@@ -107,6 +111,9 @@ func (r *runner) goOn(ctx context.Context, root *agent.Agent, prompt string) (so
 		}
 		r.reopened, owed = len(found.Reopened), lost+found.Notices
 		r.showChildren(rows, &found)
+		if err := r.settleCut(ctx, rows, &found); err != nil {
+			return err
+		}
 		if prompt == "" {
 			return nil
 		}
@@ -120,6 +127,30 @@ func (r *runner) goOn(ctx context.Context, root *agent.Agent, prompt string) (so
 	}
 	woken := root.Wake() || owed > 0
 	return prompt != "" || woken && !parked || r.reopened > 0, nil
+}
+
+// settleCut waits for the reopened children that have nothing to run, they and all below
+// them: the root is told of them in the same turn as of everything else.
+func (r *runner) settleCut(ctx context.Context, rows []subagent.Row, found *subagent.Recovered) error {
+	busy := map[session.ID]bool{}
+	for i := range slices.Backward(rows) { // parents come first in it
+		row := &rows[i]
+		sum := row.Summary()
+		switch {
+		case !slices.Contains(found.Reopened, row.ID):
+		case busy[row.ID] || sum.State == nil || sum.State.Waiting > 0:
+			busy[row.Parent] = true
+		default:
+			_, err := r.h.Host.Wait(ctx, row.Parent, row.ID)
+			if cause := context.Cause(ctx); cause != nil {
+				return cause
+			}
+			if err != nil {
+				r.prog.note("offshoot: what subagent %s came to is not known: %v", row.ID, err)
+			}
+		}
+	}
+	return nil
 }
 
 // maxShown is how many children resume shows.

@@ -2,6 +2,7 @@ package delegate_test
 
 import (
 	"context"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -9,11 +10,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/subagent/delegate"
 	"github.com/offshoot-dev/offshoot/subagent/spawn"
 	"github.com/offshoot-dev/offshoot/subagent/subagenttest"
+	"github.com/offshoot-dev/offshoot/tool"
 )
 
 // ERR-02, MSG-06: whatever failure of the seam a model meets, it reads what is wrong, and
@@ -37,6 +40,11 @@ func TestNextSteps_ERR02(t *testing.T) {
 			if r.Code != string(code) || what != "Error: the subagent was not started: it is so" || !strings.HasSuffix(next, ".") {
 				t.Errorf("%s: %s %q", code, r.Code, resultText(r))
 			}
+		}
+		p.err = fmt.Errorf("accept: %w", agent.ErrUncertain)
+		r := execute(t.Context(), n.System, n.parent, "fails", task)
+		if r.Code != tool.CodeOutcomeUnknown || strings.Contains(resultText(r), "was not started") || !strings.Contains(resultText(r), "not certain") {
+			t.Errorf("uncertain: %s %q", r.Code, resultText(r))
 		}
 	})
 }

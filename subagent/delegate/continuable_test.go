@@ -75,6 +75,11 @@ func TestContinuableUnnoticed(t *testing.T) {
 		if text := n.Tools.Root().Toolset().Lookup("subagent").Description; !strings.Contains(text, "No message comes by itself") {
 			t.Errorf("the text:\n%s", text)
 		}
+		for _, d := range n.Tools.Root().Specs() {
+			if strings.Contains(d.Description, "comes to you by itself") {
+				t.Errorf("%s promises a notice:\n%s", d.Name, d.Description)
+			}
+		}
 	})
 }
 
@@ -259,6 +264,11 @@ func TestContinuableRefused_TOOL34(t *testing.T) {
 			if !r.IsError || r.Code != c.code || !strings.Contains(resultText(r), c.says) {
 				t.Errorf("%s: result = %s %q, want %s that says %q", c.name, r.Code, resultText(r), c.code, c.says)
 			}
+		}
+		// Past the schema, too.
+		_, err := n.Tools.Root().Toolset().Lookup("subagent").Execute(t.Context(), &tool.Call{Name: "subagent", Args: []byte(`{"description":"d","prompt":"p","run_in_background":true}`), Caller: n.parent})
+		if err == nil || !strings.Contains(err.Error(), "does not run in the background") {
+			t.Errorf("TOOL-34: %v", err)
 		}
 		if rows := n.rows(); len(rows) != 0 {
 			t.Errorf("there are %d children", len(rows))
@@ -552,6 +562,52 @@ func TestWaitAtTheEnd_TOOL45(t *testing.T) {
 		}
 		if d := cmp.Diff(want, next.log(next.parent.ID())); d != "" {
 			t.Errorf("the parent's log:\n%s", d)
+		}
+	})
+}
+
+// TOOL-45: the process is killed when the child has settled and the result of the call is not
+// stored. The next one tells the outcome by a notice, once.
+func TestCrashBeforeResult_TOOL45(t *testing.T) {
+	store := memory.New()
+	inNest(t, subagenttest.Options{Store: store}, background, func(t *testing.T, n *nest) {
+		gate := make(chan struct{})
+		n.parent.Tools().AddExecute(func(ctx context.Context, _ *tool.Call, next func(context.Context) (any, error)) (any, error) {
+			v, err := next(ctx)
+			<-gate
+			return v, err
+		})
+		n.Answer("go", scripted.Step{awaits("one", "map it")}, scripted.Step{scripted.SayLiteral("good")})
+		n.Answer("map it", scripted.Step{scripted.SayLiteral("mapped")})
+		n.tell("go")
+		want := []string{"user: map it", "says: mapped", "settled: completed"}
+		if d := cmp.Diff(want, n.log(n.child("one"))); d != "" {
+			t.Errorf("the child's log:\n%s", d)
+		}
+		n.Crashed()
+		store.Kill()
+		defer close(gate) // what the dead process still does reaches nobody
+		for i, notices := range []int{1, 0} {
+			next := newNest(t, subagenttest.Options{Store: store.Backend().Open()}, background)
+			h, err := next.Agents.Resume(t.Context(), agent.Resume{ID: n.parent.ID(), Options: subagenttest.ParentOptions()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			next.parent = h.Agent()
+			if r, err := next.Host.Recover(t.Context(), next.parent); err != nil || r.Notices != notices || len(r.Reopened) != 0 {
+				t.Errorf("process %d: %+v, %v", i, r, err)
+			}
+			synctest.Wait()
+			got := next.log(next.parent.ID())
+			if len(got) < 4 || got[0] != "user: go" || strings.Contains(got[1], "mapped") {
+				t.Errorf("process %d: the parent's log: %q", i, got)
+			}
+			if d := cmp.Diff([]string{"end: interrupted", "subagent-settled: Subagent \"one\" (#one) has finished.\nIts closing message:mapped", "says: noted"}, got[2:]); d != "" {
+				t.Errorf("process %d: the parent's log:\n%s", i, d)
+			}
+			if err := next.parent.Dispose(t.Context(), true); err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 }

@@ -34,7 +34,7 @@ func TestControlDefinitions_MSG05(t *testing.T) {
 			required   int
 			says       []string
 		}{
-			{"send_message", "message subagent_id", 2, []string{"next turn", "does not redirect", "No answer is returned", "was not delivered"}},
+			{"send_message", "message subagent_id", 2, []string{"next turn", "does not redirect", "No answer is returned", "was not delivered", "comes to you by itself"}},
 			{"interrupt_agent", "agent_id", 1, []string{"Only the open turn", "stay parked", "not affected", "before the turn has actually stopped"}},
 			{"list_agents", "after scope", 0, []string{"`ready`", "resumes it", "do not call it again and again", "last line says how to get the next"}},
 		} {
@@ -320,6 +320,7 @@ func TestListAgentsPages_LA08(t *testing.T) {
 				}
 				parts++
 				after = ""
+				before := len(got)
 				for _, line := range strings.Split(resultText(r), "\n") {
 					if more, ok := strings.CutPrefix(line, "There is more: call list_agents with "); ok {
 						if strings.Contains(more, `scope "descendants"`) != (scope == "descendants") {
@@ -330,6 +331,9 @@ func TestListAgentsPages_LA08(t *testing.T) {
 					}
 					id, _, _ := strings.Cut(line, " ")
 					got = append(got, id)
+				}
+				if after != "" && len(got)-before < 50 {
+					t.Errorf("%s: part %d has only %d lines", scope, parts, len(got)-before)
 				}
 			}
 			if d := cmp.Diff(want, got); d != "" || parts < 2 {

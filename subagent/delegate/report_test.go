@@ -12,11 +12,13 @@ import (
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/llm/scripted"
+	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/prompt"
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/store/memory"
 	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/subagent/delegate"
+	"github.com/offshoot-dev/offshoot/subagent/spawn"
 	"github.com/offshoot-dev/offshoot/subagent/subagenttest"
 	"github.com/offshoot-dev/offshoot/tool"
 )
@@ -135,6 +137,29 @@ func TestReport_RT03(t *testing.T) {
 			})
 		})
 	}
+}
+
+// RT-05, CONT-22: a child reports where there is no other tool of the seam at all.
+func TestReportAlone_RT05(t *testing.T) {
+	in(t, subagenttest.Options{Store: memory.New()}, func(t *testing.T, s *subagenttest.System) {
+		s.Register(t, spawn.New(""))
+		setup, err := delegate.Report(s.Service, subagent.DeliverQuiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Service.AddSetup(setup)
+		s.Answer("search", scripted.Step{reporting("found it")}, scripted.Step{scripted.SayLiteral("done")})
+		parent := s.Parent(t)
+		if _, err := s.Service.StartContinuable(t.Context(), spawn.DefaultName, subagent.ContinuableRequest{Label: "one", Prompt: say("search"), Parent: parent}); err != nil {
+			t.Fatal(err)
+		}
+		s.Otherwise(scripted.Step{scripted.SayLiteral("ok")})
+		synctest.Wait()
+		history, _ := parent.Session().History()
+		if got := message.JoinText(history[0].Content); !strings.HasSuffix(got, "which goes on working:found it") {
+			t.Errorf("the parent reads %q", got)
+		}
+	})
 }
 
 // REP-12, P14: a busy parent reads the reports before the settlement, in each mode.
