@@ -244,7 +244,7 @@ func TestEpochOrder_EVT23(t *testing.T) {
 		}
 		l.Sessions.AddHooks(flush("one", errBoom))
 		l.Sessions.AddHooks(flush("two", nil))
-		l.live(mid.Child).AddHooks(agent.Hooks{Inbox: func(_ *agent.Agent, e agent.InboxEvent) {
+		l.liveAgent(mid.Child).AddHooks(agent.Hooks{Inbox: func(_ *agent.Agent, e agent.InboxEvent) {
 			if e.Change == agent.InboxEnqueue && e.Message.Source.Kind == message.SourceSubagentSettled {
 				note("told")
 				if len(l.Service.OwnedBy(mid.Child)) != 1 {
@@ -257,7 +257,7 @@ func TestEpochOrder_EVT23(t *testing.T) {
 				note("disposed")
 			}
 		}})
-		if err := subagent.NewChildDrainer(l.Service).Drain(t.Context(), l.live(mid.Child), leaf.Child); err != nil {
+		if err := subagent.NewChildDrainer(l.Service).Drain(t.Context(), l.liveAgent(mid.Child), leaf.Child); err != nil {
 			t.Errorf("TEAR-07: the drain: %v", err)
 		}
 		synctest.Wait()

@@ -39,7 +39,7 @@ func TestWaiting_OWN03(t *testing.T) {
 			g := l.hold("work")
 			disk := make(chan struct{})
 			mid, leaf, works := l.pair("work")
-			m := l.live(mid.Child)
+			m := l.liveAgent(mid.Child)
 			faulty.Plan(func(p storetest.Point) storetest.Fault {
 				f := storetest.Fault{}
 				if p.Op == storetest.OpRelease && p.ID == leaf.Child {
@@ -52,13 +52,13 @@ func TestWaiting_OWN03(t *testing.T) {
 			})
 			close(works.open)
 			synctest.Wait()
-			if l.live(mid.Child) != m || m.Status() != agent.Idle || l.Service.OwnedBy(l.parent.ID()) != nil {
+			if l.liveAgent(mid.Child) != m || m.Status() != agent.Idle || l.Service.OwnedBy(l.parent.ID()) != nil {
 				t.Error("OWN-03, OWN-04: it does not wait as it should")
 			}
 			// A wake while it waits.
 			l.followup(mid.Child, "meanwhile")
 			synctest.Wait()
-			if l.live(mid.Child) != m {
+			if l.liveAgent(mid.Child) != m {
 				t.Error("SET-10: another agent")
 			}
 			close(g.open)
@@ -72,7 +72,7 @@ func TestWaiting_OWN03(t *testing.T) {
 			if left := l.Service.Rests(); len(left) > 0 {
 				t.Errorf("left: %q", left)
 			}
-			l.live(l.parent.ID()) // OWN-04
+			l.liveAgent(l.parent.ID()) // OWN-04
 			if err := faulty.Settle(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -92,9 +92,9 @@ func TestBelowAOneShot_OWN08(t *testing.T) {
 		l.hold("hold")
 		works := l.hold("mid works")
 		mid := l.start("mid", "mid works")
-		run := l.Start(t, t.Context(), spawn.DefaultName, subagent.Request{Parent: l.live(mid.Child), Prompt: say("hold")})
+		run := l.Start(t, t.Context(), spawn.DefaultName, subagent.Request{Parent: l.liveAgent(mid.Child), Prompt: say("hold")})
 		shot, _ := run.Local()
-		leaf := l.below(shot, "leaf", "hold")
+		leaf := l.startBelow(shot, "leaf", "hold")
 		if owned := l.Service.OwnedBy(mid.Child); len(owned) > 0 {
 			t.Errorf("OWN-08: the parent of the one-shot child owns %v", owned)
 		}
@@ -104,7 +104,7 @@ func TestBelowAOneShot_OWN08(t *testing.T) {
 		close(works.open)
 		synctest.Wait()
 		l.gone(mid.Child)
-		l.live(leaf.Child)
+		l.liveAgent(leaf.Child)
 		if err := subagent.NewInterrupter(l.Service).Interrupt(l.Parent(t), leaf.Child); !errors.Is(err, subagent.ErrUnauthorized) {
 			t.Errorf("a stranger: %v", err)
 		}
@@ -135,7 +135,7 @@ func TestAcceptedCounts_SET05(t *testing.T) {
 			inNest(t, subagenttest.Options{}, func(t *testing.T, l *nest) {
 				g := l.hold("begin")
 				acc := l.start("worker", "begin")
-				a := l.live(acc.Child)
+				a := l.liveAgent(acc.Child)
 				synctest.Wait()
 				older := l.followup(acc.Child, "older")
 				outcome := map[message.ID]agent.InboxChange{}
@@ -191,7 +191,7 @@ func TestWarmFollowupFails_RB21(t *testing.T) {
 					close(works.open)
 				}
 				synctest.Wait()
-				m := l.live(mid.Child)
+				m := l.liveAgent(mid.Child)
 				failed := false
 				faulty.Plan(func(p storetest.Point) storetest.Fault {
 					if p.Op == storetest.OpAppend && p.ID == mid.Child && !failed {
@@ -205,7 +205,7 @@ func TestWarmFollowupFails_RB21(t *testing.T) {
 					t.Errorf("it said %q, %v", id, err)
 				}
 				synctest.Wait()
-				if l.live(mid.Child) != m || len(m.Session().Inbox(session.NextTurn)) > 0 {
+				if l.liveAgent(mid.Child) != m || len(m.Session().Inbox(session.NextTurn)) > 0 {
 					t.Error("SET-07: another agent, or the message still waits")
 				}
 				l.followup(mid.Child, "next")
@@ -237,7 +237,7 @@ func TestMaintenance_SET11(t *testing.T) {
 		mid, leaf, works := l.pair("deep")
 		close(works.open)
 		synctest.Wait()
-		m := l.live(mid.Child)
+		m := l.liveAgent(mid.Child)
 		over := make(chan struct{})
 		done := make(chan error, 1)
 		go func() {
@@ -247,7 +247,7 @@ func TestMaintenance_SET11(t *testing.T) {
 		close(g.open)
 		synctest.Wait()
 		l.gone(leaf.Child)
-		if l.live(mid.Child) != m {
+		if l.liveAgent(mid.Child) != m {
 			t.Error("SET-11: it was settled in its maintenance")
 		}
 		l.followup(mid.Child, "more")
@@ -275,7 +275,7 @@ func TestQuietWorkPinsNobody_P43(t *testing.T) {
 		mid, _, works := l.pair("deep")
 		close(works.open)
 		synctest.Wait()
-		if err := l.live(mid.Child).Inject(agent.UserText("quiet")); err != nil {
+		if err := l.liveAgent(mid.Child).Inject(agent.UserText("quiet")); err != nil {
 			t.Fatal(err)
 		}
 		close(g.open)
@@ -297,8 +297,8 @@ func TestBounds_SET16(t *testing.T) {
 		l.start("b", "hold")
 		_, err := l.Service.StartContinuable(t.Context(), spawn.DefaultName, l.request("c", "hold"))
 		wantCode(t, err, subagent.CodeLimitReached)
-		l.below(l.live(a.Child), "d", "hold")
-		_, err = l.Service.StartContinuable(t.Context(), spawn.DefaultName, subagent.ContinuableRequest{Label: "e", Prompt: say("hold"), Parent: l.live(a.Child)})
+		l.startBelow(l.liveAgent(a.Child), "d", "hold")
+		_, err = l.Service.StartContinuable(t.Context(), spawn.DefaultName, subagent.ContinuableRequest{Label: "e", Prompt: say("hold"), Parent: l.liveAgent(a.Child)})
 		wantCode(t, err, subagent.CodeLimitReached) // of the live agents
 		close(g.open)
 		synctest.Wait()
