@@ -21,7 +21,7 @@ import (
 
 // waitingTool is a tool that starts a child and waits for what it comes to. It says so in its
 // result if takes is set, and fails when it is told to behind the wait.
-func waitingTool(svc func() *subagent.Service, takes bool, behind func() error) tool.Definition {
+func waitingTool(svc func() *subagent.Service, takes bool, behind func(context.Context) error) tool.Definition {
 	return tool.Definition{
 		Name: "wait", Description: "waits", Parameters: []byte(`{"type":"object"}`),
 		Output: tool.Output{
@@ -44,7 +44,7 @@ func waitingTool(svc func() *subagent.Service, takes bool, behind func() error) 
 			defer w.Release()
 			s, err := w.Wait(ctx)
 			if err == nil && behind != nil {
-				err = behind()
+				err = behind(ctx)
 			}
 			return s, err
 		},
@@ -59,23 +59,26 @@ func TestAwaited_P41(t *testing.T) {
 		_, ok := p.(*session.ToolResult)
 		return ok
 	}
+	stop := func(p *process) {
+		if err := p.parent.Cancel(session.Cause{Kind: session.CauseUser}, true); err != nil {
+			p.t.Error(err)
+		}
+	}
 	for _, tc := range []struct {
 		name  string
 		takes bool
 		fails bool             // behind the wait
 		cut   cut              // at the write of the result
 		stop  func(p *process) // while it waits
+		late  func(p *process) // behind the wait, in the call
 		wants []string         // turns of the root, see kinds; nil: not looked at
 		heard int              // how often the notice entered
 	}{
 		{name: "the result takes it", takes: true, wants: []string{"| user|"}},
 		{name: "the result does not say so", wants: []string{"| user|| settled"}, heard: 1},
 		{name: "the call fails behind the wait", takes: true, fails: true, wants: []string{"| user|| settled"}, heard: 1},
-		{name: "the call is cancelled", takes: true, stop: func(p *process) {
-			if err := p.parent.Cancel(session.Cause{Kind: session.CauseUser}, true); err != nil {
-				p.t.Error(err)
-			}
-		}, wants: []string{"| user", "| settled"}, heard: 1},
+		{name: "the call is cancelled behind the wait", takes: true, late: stop, wants: []string{"| user", "| settled"}, heard: 1},
+		{name: "the call is cancelled", takes: true, stop: stop, wants: []string{"| user", "| settled"}, heard: 1},
 		{name: "killed before the result is stored", takes: true, cut: before, heard: 1},
 		{name: "killed behind it", takes: true, cut: behind},
 		{name: "the process ends", takes: true, stop: func(p *process) { p.stop() }, heard: 1},
@@ -84,7 +87,11 @@ func TestAwaited_P41(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			onMachine(t, func(t *testing.T, m *machine) {
 				var p *process
-				o := subagenttest.Options{Tools: []tool.Definition{waitingTool(func() *subagent.Service { return p.Service }, tc.takes, func() error {
+				o := subagenttest.Options{Tools: []tool.Definition{waitingTool(func() *subagent.Service { return p.Service }, tc.takes, func(ctx context.Context) error {
+					if tc.late != nil {
+						<-ctx.Done()
+						return context.Cause(ctx)
+					}
 					if tc.fails {
 						return errors.New("the answer was replaced")
 					}
@@ -109,6 +116,10 @@ func TestAwaited_P41(t *testing.T) {
 				}
 				g.Open()
 				synctest.Wait()
+				if tc.late != nil {
+					tc.late(p)
+					synctest.Wait()
+				}
 				if tc.wants != nil {
 					if d := cmp.Diff(tc.wants, kinds(p.parent.Session())); d != "" {
 						t.Errorf("the root's turns:\n%s\n%q", d, p.said("root"))
