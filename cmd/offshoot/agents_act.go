@@ -362,7 +362,7 @@ func (c *ward) wait(ctx context.Context, id message.ID) error {
 			c.out = legible(c.out)
 		}
 	}
-	if id != "" {
+	if id != "" && c.h.Subagents.Notices() {
 		c.prog.note("offshoot: its parent is told when the tree goes on: offshoot resume %s", c.rec.Meta.Root)
 	}
 	if set.StopReason == subagent.StopCompleted {
