@@ -32,6 +32,7 @@ type rig struct {
 	agents   *agent.Registry
 	tools    *tool.Registry
 	service  *subagent.Service
+	host     *subagent.Host
 }
 
 // newSessions is the log as the product runs it, checkpoints included.
@@ -51,7 +52,7 @@ func newRig(ctx context.Context, store session.Store) (*rig, error) {
 
 // newRigOf is newRig with another script and bound on the tools of one step.
 func newRigOf(ctx context.Context, store session.Store, script scripted.Script, parallel int) (*rig, error) {
-	r := &rig{store: store, tools: tool.New()}
+	r := &rig{store: store, tools: tool.New(), host: &subagent.Host{}}
 	var err error
 	if r.sessions, err = newSessions(ctx, store); err != nil {
 		return nil, err
@@ -78,7 +79,7 @@ func newRigOf(ctx context.Context, store session.Store, script scripted.Script, 
 	if r.agents, err = agent.NewRegistry(ctx, agent.Config{Sessions: r.sessions, Models: models, Tools: r.tools, Prompts: prompts, MaxParallelTools: parallel}); err != nil {
 		return nil, err
 	}
-	if r.service, err = subagent.New(ctx, subagent.Config{Agents: r.agents}); err != nil {
+	if r.service, err = subagent.New(ctx, subagent.Config{Agents: r.agents, Host: r.host}); err != nil {
 		return nil, err
 	}
 	for _, p := range []subagent.Provider{spawn.New(""), fork.New("")} {
@@ -92,7 +93,13 @@ func newRigOf(ctx context.Context, store session.Store, script scripted.Script, 
 // close ends everything, the store last.
 func (r *rig) close(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
-	err := errors.Join(r.agents.Close(ctx), r.service.Close(ctx))
+	r.service.CloseAdmission()
+	for _, a := range r.agents.Roots() {
+		if a.Root() {
+			a.CloseAdmission(true)
+		}
+	}
+	err := errors.Join(r.service.Close(ctx), r.agents.Close(ctx))
 	if r.store != nil {
 		err = errors.Join(err, r.store.Close(ctx))
 	}

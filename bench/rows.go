@@ -67,6 +67,21 @@ func rows() []row {
 		)
 	}
 	list = append(list,
+		row{acceptedWork(mem), "continuable-memory", nil},
+		row{settledWork(mem, 1), "continuable-memory", nil},
+		row{settledWork(mem, 100), "continuable-memory", nil},
+		row{acceptedWork(disk), "continuable-sqlite", nil},
+		row{settledWork(disk, 1), "continuable-sqlite", nil},
+		row{settledWork(disk, 100), "continuable-sqlite", nil},
+		row{workToRunning, "deliver", []limit{{"wall", 50 * us, 0}}},
+		row{workToWaiting, "deliver", []limit{{"wall", 50 * us, 0}}},
+		row{coldWork(100), "deliver-100", []limit{{"wall", 2 * ms, 0}}},
+		row{coldWork(10_000), "deliver-10000", []limit{{"wall", 25 * ms, 0}}},
+		row{parkedWork(1_000), "parked", []limit{{"bytes", 4 * kb, 0}, {"goroutines", 0.001, 0}}},
+		row{parkedWork(10_000), "parked", []limit{{"bytes", 4 * kb, 0}, {"goroutines", 0.001, 0}}},
+		row{cancelWork(mem, 1_000), "cancel-memory", []limit{{"wall", 100 * ms, 0}}},
+		row{cancelWork(mem, 10_000), "cancel-memory", nil},
+		row{cancelWork(disk, 1_000), "cancel-sqlite", []limit{{"wall", 500 * ms, 0}}},
 		row{workIdle, "waiting", []limit{{"bytes", 4 * kb, 0}, {"goroutines", 0.001, 0}}},
 		row{resumeWork(100), "resume-100", []limit{{"wall", 2 * ms, 0}}},
 		row{resumeWork(10_000), "resume-10000", []limit{{"wall", 25 * ms, 10 * ms}}},
@@ -105,6 +120,16 @@ func groups() map[string]func(context.Context, *bench) error {
 		"fork-sqlite":  forksOnDisk,
 		"waiting":      waiting,
 		"resume-100":   resumes(100, 40),
+
+		"continuable-memory": starts(inMemory(), 1, 100),
+		"continuable-sqlite": starts(onSQLite(), 1, 100),
+		"deliver":            toResident,
+		"deliver-100":        toCold(100, 40),
+		"deliver-10000":      toCold(10_000, 2),
+		"parked":             parked(1_000, 10_000),
+		"cancel-memory":      cancels(inMemory(), 1_000, 10_000),
+		"cancel-sqlite":      cancels(onSQLite(), 1_000),
+
 		"resume-10000": resumes(10_000, 2),
 		"inspect":      inspect,
 		"list":         listing,
@@ -133,6 +158,6 @@ func chosen(pattern *regexp.Regexp) []string {
 // missing is what the design has a target for and no row measures yet.
 func missing() []string {
 	return []string{
-		"10 ms resume from a checkpoint at the head", "cancel of 1,000 descendants", "peers",
+		"10 ms resume from a checkpoint at the head", "peers",
 	}
 }

@@ -35,6 +35,19 @@ func named(id ID) string {
 	return "session " + string(id)
 }
 
+// UnsavedError says that a session was closed with events that could not be stored: they
+// are lost. Nothing else went wrong with it.
+type UnsavedError struct {
+	ID  ID
+	Err error
+}
+
+func (e *UnsavedError) Error() string {
+	return fmt.Sprintf("%s was closed with events that are not stored: %v", named(e.ID), e.Err)
+}
+
+func (e *UnsavedError) Unwrap() error { return e.Err }
+
 // CorruptError says that stored bytes contradict the contract (core D11).
 type CorruptError struct {
 	ID  ID

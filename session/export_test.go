@@ -36,3 +36,10 @@ func (s *Session) KeepsTook() bool {
 	defer s.mu.Unlock()
 	return s.took != nil || s.box.claims != nil
 }
+
+// PendingClaims returns how many claimed settlements the log did not note yet.
+func (s *Session) PendingClaims() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.box.claims)
+}

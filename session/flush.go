@@ -253,7 +253,7 @@ func (s *Session) disarmLocked() {
 // expire is the end of the write-behind window.
 func (s *Session) expire() {
 	s.mu.Lock()
-	if !s.armed || s.closed || s.withdrawn || s.writing || s.lost != nil {
+	if !s.armed || s.closed || s.writing || s.lost != nil {
 		s.mu.Unlock()
 		return
 	}
@@ -348,7 +348,7 @@ func (s *Session) loseLocked(err error) (news bool) {
 }
 
 // close ends the log: nothing can be appended any more. It stores what is
-// pending, gives up ownership, and reports both failures.
+// pending, gives up ownership, and reports both failures, the first as an *UnsavedError.
 func (s *Session) close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
@@ -358,8 +358,11 @@ func (s *Session) close(ctx context.Context) error {
 	s.mu.Unlock()
 	ctx = context.WithoutCancel(ctx)
 	err := s.flushTo(ctx, target)
-	if errors.Is(err, ErrWithdrawn) {
+	switch {
+	case errors.Is(err, ErrWithdrawn):
 		err = nil
+	case err != nil:
+		err = &UnsavedError{ID: s.ID(), Err: err}
 	}
 	s.mu.Lock()
 	s.idleLocked()

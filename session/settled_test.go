@@ -197,6 +197,9 @@ func TestTook(t *testing.T) {
 			if live != tc.want || rebuilt != tc.want {
 				t.Errorf("took: live %v, rebuilt %v, want %v", live, rebuilt, tc.want)
 			}
+			if n := s.PendingClaims(); n > 0 {
+				t.Errorf("%d claims are kept twice", n)
+			}
 			if s.Took("unsaved:c:1") || s.Took("a") || s.Took("") {
 				t.Error("it took what is no settlement")
 			}

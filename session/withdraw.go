@@ -10,8 +10,9 @@ import (
 // what it would have stored is dropped for good, and if it has a row already, or may
 // have one, that is deleted (design § 4, Accepted means durable; seam RB-19). It
 // waits for a write that is under way; the end of ctx has no effect, since what was
-// begun must not be left half done. It is called before the session is detached or
-// abandoned, and from no hook.
+// begun must not be left half done. Of a session that has left the registry already the
+// row is taken once more to be deleted, if it is still that of this session. It is
+// called from no hook.
 //
 // From the call on nothing of the session is stored, by whatever it is asked for:
 // FlushTo returns ErrWithdrawn, and so does CheckOwner, so that no turn of it goes
@@ -72,14 +73,14 @@ func (s *Session) unstore(ctx context.Context, w Writer) (_ Writer, err error) {
 		}
 	}
 	err = contain("store", func() error { return w.Discard(ctx) })
+	if errors.Is(err, ErrClosed) {
+		// The session has left, and its writer with it.
+		return nil, s.retake(ctx)
+	}
 	if err == nil {
 		return nil, nil
 	}
-	var fenced *FencedError
-	if errors.Is(err, ErrInUse) || asError(err, &fenced) {
-		return w, err
-	}
-	// Whatever failed, also an earlier attempt whose outcome was unknown.
+	// Whatever failed: this attempt may have succeeded, or an earlier one.
 	stored, readErr := s.stored(ctx)
 	if readErr != nil || stored {
 		return w, errors.Join(err, readErr)
@@ -90,6 +91,18 @@ func (s *Session) unstore(ctx context.Context, w Writer) (_ Writer, err error) {
 		s.reg.cfg.Logger.Warn("the writer of a withdrawn session was not closed", "session", string(s.header.ID), "error", err)
 	}
 	return nil, nil
+}
+
+// retake deletes the row that a closed writer has left.
+func (s *Session) retake(ctx context.Context) error {
+	w, err := s.adopt(ctx)
+	if w == nil {
+		return err
+	}
+	if err = contain("store", func() error { return w.Discard(ctx) }); err == nil {
+		return nil
+	}
+	return errors.Join(err, contain("store", func() error { return w.Close(ctx) }))
 }
 
 // adopt opens the row that a creation of unknown outcome left; nil without an error

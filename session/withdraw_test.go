@@ -64,7 +64,10 @@ func TestWithdraw_RB19(t *testing.T) {
 			if found, _ := store.Exists(t.Context(), n.ID); !found {
 				t.Fatal("there is no row to withdraw")
 			}
-			if err := s.Withdraw(t.Context()); err != nil {
+			// Its caller may be gone: this is how it cleans up.
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := s.Withdraw(ctx); err != nil {
 				t.Fatal(err)
 			}
 			silent(t, s)
@@ -212,6 +215,10 @@ func TestWithdrawAfterAnUnknownOutcome(t *testing.T) {
 			if err := s.Withdraw(t.Context()); err != nil {
 				t.Errorf("%s: %v", tc.name, err)
 			}
+			asked := len(f.ops)
+			if err := s.Withdraw(t.Context()); err != nil || len(f.ops) != asked {
+				t.Errorf("%s: once more: %v, and the store was asked for %q", tc.name, err, f.ops[asked:])
+			}
 			end(t, detach)
 			if row := f.row("s"); (row != nil) != tc.namesake {
 				t.Errorf("%s: stored is %v", tc.name, row)
@@ -246,6 +253,9 @@ func TestWithdrawFails(t *testing.T) {
 					t.Errorf("%s: %v", tc.name, err)
 				}
 				silent(t, s)
+				if n := f.count("close"); (n > 0) != tc.gone {
+					t.Errorf("%s: the writer was closed %d times", tc.name, n)
+				}
 				gone := tc.gone || retry
 				if retry {
 					f.setHook(nil)
@@ -348,4 +358,37 @@ func TestWithdrawElsewhere(t *testing.T) {
 	if err := live.FlushTo(t.Context(), live.Head()); err != nil {
 		t.Errorf("without a store: %v", err)
 	}
+}
+
+// A session that was detached before its creation turned out to have failed is taken back
+// all the same; one that somebody else made under its id since is not touched.
+func TestWithdrawAfterItLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		reg := newRegistry(t, session.Config{Store: store, Now: time.Now})
+		for _, namesake := range []bool{false, true} {
+			s := prepare(t, reg, session.New{ID: "s", Deferred: true})
+			detach := enter(t, reg, s)
+			established(t, s)
+			end(t, detach)
+			if namesake {
+				if err := store.Delete(t.Context(), "s"); err != nil {
+					t.Fatal(err)
+				}
+				after(time.Minute)
+				other := prepare(t, reg, session.New{ID: "s"})
+				leave := enter(t, reg, other)
+				mustAppend(t, other, say("m", "x"))
+				end(t, leave)
+			}
+			for range 2 {
+				if err := s.Withdraw(t.Context()); err != nil {
+					t.Errorf("namesake %v: %v", namesake, err)
+				}
+			}
+			if found, err := store.Exists(t.Context(), "s"); found != namesake || err != nil {
+				t.Errorf("namesake %v: stored is %v, %v", namesake, found, err)
+			}
+		}
+	})
 }

@@ -2,6 +2,8 @@ package subagent
 
 import (
 	"context"
+
+	"github.com/offshoot-dev/offshoot/agent"
 )
 
 // Awaited is a continuable child whose first epoch somebody waits for in a call (amendment
@@ -76,7 +78,7 @@ func (w *Awaited) Release() {
 	}
 	m.mu.Unlock()
 	// A parent that is in a turn looks at its end: until then the result is on its way.
-	if p != nil && p.agent.Quiescent() {
+	if p != nil && p.agent.Status() == agent.Idle {
 		m.lookAgain(p)
 	}
 }

@@ -165,7 +165,7 @@ func (m *manager) start(ctx context.Context, provider string, req ContinuableReq
 		waiter.act = act
 	}
 	m.mu.Unlock()
-	if err := m.submit(ctx, act, req.Parent, b.path, msg); err != nil {
+	if err := m.submit(ctx, act, req.Parent, func() []key { return b.path }, msg); err != nil {
 		return acc, err
 	}
 	return Accepted{Child: id, Message: msg.ID}, nil
@@ -200,7 +200,7 @@ func (m *manager) resolve(provider string, req *ContinuableRequest) (Continuable
 		return nil, err
 	}
 	switch {
-	case len(req.Prompt) == 0:
+	case emptyContent(req.Prompt):
 		return refuse(CodeInvalidRequest, "the prompt is empty")
 	case req.Label == "":
 		return refuse(CodeInvalidRequest, "a label is required")
@@ -220,8 +220,14 @@ func (m *manager) resolve(provider string, req *ContinuableRequest) (Continuable
 func (m *manager) free(ctx context.Context, id session.ID) error {
 	taken := m.known(id)
 	if !taken {
-		var err error
-		if taken, err = m.agents.Sessions().Store().Exists(ctx, id); err != nil {
+		err := contain(func() (err error) {
+			taken, err = m.agents.Sessions().Store().Exists(ctx, id)
+			return err
+		})
+		switch {
+		case err != nil && context.Cause(ctx) != nil:
+			return context.Cause(ctx)
+		case err != nil:
 			return fmt.Errorf("start continuable subagent %s: %w", id, err)
 		}
 	}

@@ -9,31 +9,54 @@ import (
 // Code is the stable name of a failure of the seam (seam ERR-02).
 type Code string
 
-// The codes. Those that no operation of this build raises yet are listed so that
-// a peer's code keeps its meaning.
+// The codes, each with when it is raised. What a model can do about it stands with the
+// tools (package delegate).
 const (
-	CodeDuplicateProvider        Code = "DUPLICATE_PROVIDER"
-	CodeNoProvider               Code = "NO_PROVIDER"
-	CodeUnsupportedCapability    Code = "UNSUPPORTED_CAPABILITY"
-	CodeContinuationUnavailable  Code = "CONTINUATION_UNAVAILABLE"
-	CodePersistenceUnavailable   Code = "PERSISTENCE_UNAVAILABLE"
-	CodeDuplicateChild           Code = "DUPLICATE_CHILD"
-	CodeNotResumable             Code = "NOT_RESUMABLE"
-	CodeUnauthorized             Code = "UNAUTHORIZED"
-	CodeActivationClosing        Code = "ACTIVATION_CLOSING"
-	CodeDraining                 Code = "DRAINING"
-	CodeParentUnavailable        Code = "PARENT_UNAVAILABLE"
+	// CodeDuplicateProvider: a provider of that name is registered already.
+	CodeDuplicateProvider Code = "DUPLICATE_PROVIDER"
+	// CodeNoProvider: no provider of that name is registered.
+	CodeNoProvider Code = "NO_PROVIDER"
+	// CodeUnsupportedCapability: the provider cannot do what the request asks for.
+	CodeUnsupportedCapability Code = "UNSUPPORTED_CAPABILITY"
+	// CodeContinuationUnavailable: no service is bound to the Host.
+	CodeContinuationUnavailable Code = "CONTINUATION_UNAVAILABLE"
+	// CodePersistenceUnavailable: sessions are not stored, so nothing can be continued.
+	CodePersistenceUnavailable Code = "PERSISTENCE_UNAVAILABLE"
+	// CodeDuplicateChild: a session of the id that was asked for exists.
+	CodeDuplicateChild Code = "DUPLICATE_CHILD"
+	// CodeNotResumable: the child is not there, not continuable, or cannot be read or built.
+	CodeNotResumable Code = "NOT_RESUMABLE"
+	// CodeUnauthorized: whoever calls is not the exact live agent that may do this.
+	CodeUnauthorized Code = "UNAUTHORIZED"
+	// CodeActivationClosing: the child, or the agent that would own it, is being closed.
+	CodeActivationClosing Code = "ACTIVATION_CLOSING"
+	// CodeDraining: the service, or everything below an agent above the child, is ending.
+	CodeDraining Code = "DRAINING"
+	// CodeParentUnavailable: the parent of a child that reports takes no message.
+	CodeParentUnavailable Code = "PARENT_UNAVAILABLE"
+	// CodeActivationTeardownFailed: a child is released, and something failed on the way.
 	CodeActivationTeardownFailed Code = "ACTIVATION_TEARDOWN_FAILED"
-	CodeActivationSetupRevoked   Code = "ACTIVATION_SETUP_REVOKED"
-	CodeActivationReleaseFailed  Code = "ACTIVATION_SETUP_RELEASE_FAILED"
-	CodeCancelled                Code = "CANCELLED"
-	CodeProjectionsUnavailable   Code = "SUBAGENT_CONTROL_PROJECTIONS_UNAVAILABLE"
-	CodeSessionStoreUnavailable  Code = "SUBAGENT_CONTROL_SESSION_STORE_UNAVAILABLE"
-	CodeOwnedElsewhere           Code = "OWNED_ELSEWHERE"
-	CodeOwnershipConflict        Code = "OWNERSHIP_CONFLICT"
-	CodeInvalidRequest           Code = "INVALID_REQUEST"
-	CodeUnsupportedSchema        Code = "UNSUPPORTED_SCHEMA"
-	CodeLimitReached             Code = "LIMIT_REACHED"
+	// CodeActivationSetupRevoked: a setup contribution was removed while the child was made.
+	CodeActivationSetupRevoked Code = "ACTIVATION_SETUP_REVOKED"
+	// CodeActivationReleaseFailed: what a setup contribution had installed is taken back,
+	// and something failed on the way.
+	CodeActivationReleaseFailed Code = "ACTIVATION_SETUP_RELEASE_FAILED"
+	// CodeCancelled: the caller's ctx ended while subagents were listed.
+	CodeCancelled Code = "CANCELLED"
+	// CodeProjectionsUnavailable: there is no projection registry to list by.
+	CodeProjectionsUnavailable Code = "SUBAGENT_CONTROL_PROJECTIONS_UNAVAILABLE"
+	// CodeSessionStoreUnavailable: there is no session registry to list from.
+	CodeSessionStoreUnavailable Code = "SUBAGENT_CONTROL_SESSION_STORE_UNAVAILABLE"
+	// CodeOwnedElsewhere: another live process holds the child's tree.
+	CodeOwnedElsewhere Code = "OWNED_ELSEWHERE"
+	// CodeOwnershipConflict: a session of that id is live here and nobody's to continue.
+	CodeOwnershipConflict Code = "OWNERSHIP_CONFLICT"
+	// CodeInvalidRequest: a field of the request makes no sense.
+	CodeInvalidRequest Code = "INVALID_REQUEST"
+	// CodeUnsupportedSchema: the output schema uses what cannot be enforced.
+	CodeUnsupportedSchema Code = "UNSUPPORTED_SCHEMA"
+	// CodeLimitReached: a bound on depth, children or live agents is reached.
+	CodeLimitReached Code = "LIMIT_REACHED"
 )
 
 // Error is a failure of the seam. errors.Is compares codes, so that

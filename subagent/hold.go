@@ -73,11 +73,12 @@ func (h *Host) Leave(ctx context.Context, parent, child session.ID, content []me
 }
 
 // leave is submit for a message that is to wait. The child is idle, and stays so for the
-// world until it is gone: its epoch goes on when it is next opened.
-func (m *manager) leave(ctx context.Context, act *activation, path []key, msg message.Message) error {
+// world until it is gone: its epoch goes on when it is next opened. path is asked under
+// the manager's lock.
+func (m *manager) leave(ctx context.Context, act *activation, path func() []key, msg message.Message) error {
 	err := act.agent.RunMaintenance(ctx, func(context.Context) error {
 		m.mu.Lock()
-		acc, err := m.beginLocked(ctx, act, nil, path, msg)
+		acc, err := m.beginLocked(ctx, act, nil, path(), msg)
 		m.mu.Unlock()
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package subagent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -105,7 +106,7 @@ func (m *manager) wait(ctx context.Context, parent, child session.ID) (Settlemen
 			if act == nil {
 				break
 			}
-			m.goOn(act)
+			m.goOn(act, true)
 		}
 		if act.parent != parent {
 			return Settlement{}, errorf(CodeUnauthorized, "subagent %s is not a child of %s", child, parent)
@@ -148,7 +149,9 @@ type Recovered struct {
 // Recover lets a tree go on that an earlier process left, whose root was opened just now:
 // parents first, every continuable child whose epoch was cut is opened again in that
 // epoch, and so is every other one with accepted work that can run; each runs what it had
-// accepted. What an interrupt or an import parked stays parked; one-shot children are
+// accepted. A child whose own children came to something that it has not taken is opened for
+// that; so are those above a child that goes on, which own it then and hear what it comes to.
+// What an interrupt or an import parked stays parked; one-shot children are
 // never opened. The root is sent what its children came to and it has not taken, with a
 // wake; what else waits in its own inbox is for the caller to wake (agent.Agent.Wake). A
 // child that cannot be opened is skipped. An error says that the tree could not be read.
@@ -165,23 +168,33 @@ func (h *Host) Recover(ctx context.Context, root *agent.Agent) (Recovered, error
 	if err != nil {
 		return r, err
 	}
+	plan, err := m.plan(ctx, rows, &r)
+	if err != nil {
+		return r, err
+	}
 	// All are held until the last is open: a parent must not settle before its children
 	// are back.
 	var opened []*activation
+	goOn := func() {
+		for _, act := range opened {
+			m.goOn(act, plan[act.id] == planDue)
+		}
+	}
 	for i := range rows {
 		row := &rows[i]
-		sum := row.Summary()
-		if row.Kind != RowChild || row.Mode != session.ModeContinuable || !mayBeDue(sum.State) || m.managed(row.ID) {
+		why := plan[row.ID]
+		if why == "" {
 			continue
 		}
-		act, err := m.reopen(ctx, row.Parent, row.ID, due)
+		so := due
+		if why != planDue {
+			so = nil
+		}
+		act, err := m.openStored(ctx, row.Parent, row.ID, so)
 		switch {
 		case context.Cause(ctx) != nil:
-			err = context.Cause(ctx)
-			for _, act := range opened {
-				m.goOn(act)
-			}
-			return r, err
+			goOn()
+			return r, context.Cause(ctx)
 		case err != nil:
 			r.Skipped = append(r.Skipped, Skipped{row.ID, err})
 		case act != nil:
@@ -190,10 +203,67 @@ func (h *Host) Recover(ctx context.Context, root *agent.Agent) (Recovered, error
 		}
 	}
 	r.Notices, err = m.recall(ctx, root, true)
-	for _, act := range opened {
-		m.goOn(act)
-	}
+	goOn()
 	return r, err
+}
+
+// planned is why a child is opened when its tree goes on.
+type planned string
+
+const (
+	// planDue: it has something to go on with.
+	planDue planned = "due"
+	// planOwed: children of its own came to something that its log has not taken.
+	planOwed planned = "owed"
+	// planAbove: it is above one that goes on, and is to hear what that comes to.
+	planAbove planned = "above"
+)
+
+// plan decides which of the listed children are opened. What cannot be read is skipped.
+func (m *manager) plan(ctx context.Context, rows []Row, r *Recovered) (map[session.ID]planned, error) {
+	plan := map[session.ID]planned{}
+	byID := map[session.ID]*Row{}
+	parked := map[session.ID]bool{}
+	for i := range rows {
+		row := &rows[i]
+		if row.Kind != RowChild || row.Mode != session.ModeContinuable || m.managed(row.ID) {
+			continue
+		}
+		byID[row.ID] = row
+		if !mayBeDue(row.Summary().State) && !row.HasChildren {
+			continue
+		}
+		s, err := m.readOnly(ctx, row.ID)
+		switch {
+		case context.Cause(ctx) != nil:
+			return nil, context.Cause(ctx)
+		case err != nil:
+			r.Skipped = append(r.Skipped, Skipped{row.ID, notResumable(row.ID, err)})
+			delete(byID, row.ID)
+			continue
+		}
+		if parked[row.ID] = s.Parked(); parked[row.ID] {
+			continue
+		}
+		if due(s) {
+			plan[row.ID] = planDue
+		} else if row.HasChildren && !m.svc.cfg.NoNotices {
+			owing, err := m.owing(ctx, s)
+			if err != nil {
+				return nil, err
+			}
+			if len(owing) > 0 {
+				plan[row.ID] = planOwed
+			}
+		}
+		if plan[row.ID] == "" {
+			continue
+		}
+		for up := byID[row.Parent]; up != nil && plan[up.ID] == "" && !parked[up.ID]; up = byID[up.Parent] {
+			plan[up.ID] = planAbove
+		}
+	}
+	return plan, nil
 }
 
 // mayBeDue says what a checkpoint can tell of due.
@@ -210,7 +280,7 @@ func due(s *session.Session) bool {
 
 // waits counts what waits in an inbox and was sent to wake.
 func waits(s *session.Session) (n int) {
-	for _, t := range [2]session.Target{session.NextTurn, session.NextStep} {
+	for _, t := range inboxes {
 		for _, q := range s.Inbox(t) {
 			if q.Wake {
 				n++
@@ -233,19 +303,49 @@ func (m *manager) reopen(ctx context.Context, parent, child session.ID, so func(
 	if !so(s) {
 		return nil, nil
 	}
+	return m.openFrom(ctx, &h, tree, so)
+}
+
+// openStored is open by ids; so is as there.
+func (m *manager) openStored(ctx context.Context, parent, child session.ID, so func(*session.Session) bool) (*activation, error) {
+	h, tree, err := m.lookUp(ctx, child, parent)
+	if err != nil {
+		return nil, err
+	}
+	return m.openFrom(ctx, &h, tree, so)
+}
+
+func (m *manager) openFrom(ctx context.Context, h *session.Header, tree session.ID, so func(*session.Session) bool) (*activation, error) {
+	parent := h.ParentSession
 	d := delivery{parentID: parent}
 	p, live := m.agents.Get(parent)
 	if !live {
 		p = nil
 	}
-	return m.open(ctx, &h, tree, p, m.pathOf(&d))
+	act, err := m.open(ctx, h, tree, p, m.pathOf(&d), so)
+	if errors.Is(err, errNotDue) {
+		return nil, nil
+	}
+	return act, err
 }
 
-// goOn lets a child that was opened again run what it has accepted. Somebody waits for it:
-// whoever got the ids that an earlier process gave out.
-func (m *manager) goOn(act *activation) {
-	m.accepted(act)
-	if s := act.agent.Session(); !stopped(s) {
+// errNotDue says that somebody else has dealt with a child since its log was read.
+var errNotDue = errors.New("nothing is to be done any more")
+
+// goOn lets a child that was opened again run what it has accepted, behind what its own
+// children came to and it has not taken. owes says that somebody waits for it: whoever got
+// the ids that an earlier process gave out. Otherwise it has an epoch only if it hears of
+// something.
+func (m *manager) goOn(act *activation, owes bool) {
+	wake := !stopped(act.agent.Session())
+	n, err := m.recall(m.svc.ctx, act.agent, wake)
+	if err != nil {
+		m.svc.fault("what the subagents of a resumed agent came to could not be read", err, "agent", string(act.id))
+	}
+	if owes || n > 0 {
+		m.accepted(act)
+	}
+	if wake {
 		act.agent.Wake()
 	}
 	m.unhold(act)

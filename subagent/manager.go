@@ -69,16 +69,17 @@ type activation struct {
 	hooks  []*hookEntry // who was told of the start
 	setup  *setupBatch
 
-	// The outcome of the epoch; guarded by the log's lock, see with.
-	outcome session.Outcome
-	with    func(func())
+	// What the epoch comes to; guarded by the log's lock, see with.
+	fold epochFold
+	with func(func())
 
 	mu      sync.Mutex
 	failure error // why a turn failed; guarded by mu
 
 	// Guarded by the manager's lock.
 	path    []key                   // whom it is made below
-	abort   context.CancelCauseFunc // ends the making
+	abort   context.CancelCauseFunc // ends the step of the making that is under way
+	givenUp error                   // why it is not to be made any more
 	entered bool                    // it is in the graph
 	holds   int                     // deliveries under way: it does not settle meanwhile
 	unheld  chan struct{}           // closed when holds gets 0, if somebody waits
@@ -87,7 +88,8 @@ type activation struct {
 	ending  ending
 	waits   []*activation // released before it
 
-	err error // of its disposal; final when gone is closed
+	err  error // of its disposal; final when gone is closed
+	left error // why something of a child that never came to be may be stored; likewise
 }
 
 var (
@@ -218,6 +220,9 @@ func (m *manager) releasedLocked(act *activation) {
 func (m *manager) making(ctx context.Context, act *activation, path []key) (_ context.Context, done func(), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if act.givenUp != nil {
+		return nil, nil, act.givenUp
+	}
 	if err := m.refusalLocked(act.id, m.graph.Admits(path)); err != nil {
 		return nil, nil, err
 	}
@@ -268,7 +273,8 @@ func (m *manager) bear(ctx context.Context, act *activation, b *birth) error {
 	h, err := b.create(ctx, setup, commit)
 	if err != nil {
 		m.unmake(act)
-		if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
+		// Whatever the end of ctx made of what was under way (seam CAN-13).
+		if cause := context.Cause(ctx); cause != nil {
 			return cause
 		}
 		return err
@@ -307,25 +313,22 @@ func (m *manager) compose(ctx context.Context, act *activation, a *agent.Agent, 
 	}
 	// If the creation fails, the agent's own teardown is what releases them.
 	a.OnDispose(func() {
-		if err := act.setup.release(); err != nil {
+		if first, err := act.setup.release(); first && err != nil {
 			m.svc.fault("releasing the setup of a subagent failed", err, "agent", string(act.id))
 		}
 	})
 	s := a.Session()
-	act.with, _ = s.Watch(&act.outcome)
-	// An epoch that a crash cut goes on, with what came before in it.
-	from := s.Header().SeedLength
-	if e := s.Epochs(); e.Last != nil {
-		from = e.LastSeq + 1
-	}
-	for e := range s.Events(from) {
-		act.with(func() { act.outcome.Apply(&e) })
-	}
-	a.AddHooks(agent.Hooks{Failed: func(_ *agent.Agent, err error) {
-		act.mu.Lock()
-		defer act.mu.Unlock()
-		act.failure = err
-	}})
+	act.fold = foldEpoch(s)
+	act.with, _ = s.Watch(&act.fold)
+	a.AddHooks(agent.Hooks{
+		Failed: func(_ *agent.Agent, err error) {
+			act.mu.Lock()
+			defer act.mu.Unlock()
+			act.failure = err
+		},
+		// Whoever else disposes the agent ends the Activation with it.
+		Disposed: func(*agent.Agent) { m.lost(act) },
+	})
 	a.OnRest(func() { m.ask(act) })
 	return nil
 }
@@ -364,10 +367,10 @@ func (m *manager) tellStart(act *activation) {
 }
 
 // submit gives a new Activation what it was made for, and takes it back if that is
-// refused.
-func (m *manager) submit(ctx context.Context, act *activation, parent *agent.Agent, path []key, msg message.Message) error {
+// refused. path is asked under the manager's lock.
+func (m *manager) submit(ctx context.Context, act *activation, parent *agent.Agent, path func() []key, msg message.Message) error {
 	m.mu.Lock()
-	acc, err := m.beginLocked(ctx, act, parent, path, msg)
+	acc, err := m.beginLocked(ctx, act, parent, path(), msg)
 	m.mu.Unlock()
 	if err == nil {
 		if err = acc.Finish(ctx); err == nil {
@@ -378,6 +381,10 @@ func (m *manager) submit(ctx context.Context, act *activation, parent *agent.Age
 		err = m.refused(act, err)
 	}
 	m.rollback(act)
+	if act.left != nil {
+		// Said, but not what the caller is to go by (seam RB-17, RB-19).
+		err = fmt.Errorf("%w; %s", err, act.left)
+	}
 	return err
 }
 
@@ -391,6 +398,15 @@ func (m *manager) beginLocked(ctx context.Context, act *activation, parent *agen
 		if err := m.authorizedLocked(act, parent); err != nil {
 			return nil, err
 		}
+	}
+	// A drain is the reason that counts, also where it has begun to end the child already
+	// (seam RB-15, SCOPE-12).
+	below := path
+	if below == nil {
+		below, _ = m.graph.Path(act.key)
+	}
+	if err := m.refusalLocked(act.id, m.graph.Admits(below)); errors.Is(err, ErrDraining) {
+		return nil, err
 	}
 	if err := m.refusalLocked(act.id, m.graph.Deliver(act.key, path)); err != nil {
 		return nil, err
@@ -427,7 +443,7 @@ func (m *manager) refused(act *activation, err error) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.over || m.graph.Admits(act.path) != nil {
+	if m.over || errors.Is(m.graph.Admits(act.path), owners.ErrDraining) {
 		return &Error{Code: CodeDraining, Msg: fmt.Sprintf("subagent %s was drained before it had accepted the message", act.id), Err: err}
 	}
 	return &Error{Code: CodeActivationClosing, Msg: fmt.Sprintf("subagent %s was closed before it had accepted the message", act.id), Err: err}
@@ -463,6 +479,19 @@ func (m *manager) ask(act *activation) {
 	m.end(begun)
 }
 
+// lost ends an Activation whose agent was disposed by somebody else.
+func (m *manager) lost(act *activation) {
+	m.mu.Lock()
+	if act.handle == nil || m.resident[act.key] != act || m.graph.Closing(act.key) {
+		m.mu.Unlock()
+		return
+	}
+	all, making := m.belowLocked([]*activation{act})
+	begun := m.endLocked(all, making, ending{keep: true})
+	m.mu.Unlock()
+	m.end(begun)
+}
+
 // delivery is a message for a child that exists.
 type delivery struct {
 	// parent is the exact agent whose authority it is; nil for the Host, who names the
@@ -480,7 +509,7 @@ func (m *manager) deliver(ctx context.Context, d delivery) (message.ID, error) {
 	if d.child == "" {
 		return "", errorf(CodeInvalidRequest, "follow up: no subagent is named")
 	}
-	if len(d.content) == 0 {
+	if emptyContent(d.content) {
 		return "", errorf(CodeInvalidRequest, "follow up subagent %s: the message is empty", d.child)
 	}
 	msg := message.Message{ID: agent.NewMessageID(), Role: message.RoleUser, Content: cloneBlocks(d.content), Source: d.source}
@@ -516,10 +545,12 @@ func (m *manager) deliver(ctx context.Context, d delivery) (message.ID, error) {
 			if act == nil {
 				continue // somebody else came first
 			}
+			// Its parent may have come, or be below others, meanwhile.
+			now := func() []key { return m.pathOf(&d) }
 			if d.leave {
-				err = m.leave(ctx, act, path, msg)
+				err = m.leave(ctx, act, now, msg)
 			} else {
-				err = m.submit(ctx, act, d.parent, path, msg)
+				err = m.submit(ctx, act, d.parent, now, msg)
 			}
 			if err != nil {
 				return "", err

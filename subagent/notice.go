@@ -43,7 +43,8 @@ const (
 	onLook
 )
 
-// parentLocked returns the record of a live agent, following its inbox from now on.
+// parentLocked returns the record of a live agent, following its inbox from now on. That
+// of an agent that has left meanwhile is nobody's to remember.
 func (m *manager) parentLocked(a *agent.Agent) *parent {
 	k := keyOf(a)
 	p := m.parents[k]
@@ -51,7 +52,6 @@ func (m *manager) parentLocked(a *agent.Agent) *parent {
 		return p
 	}
 	p = &parent{agent: a, read: !a.Resumed(), sent: map[message.ID]bool{}}
-	m.parents[k] = p
 	a.AddHooks(agent.Hooks{
 		Inbox:        func(_ *agent.Agent, e agent.InboxEvent) { m.inboxMoved(p, &e) },
 		TurnOpen:     func(*agent.Agent, int64) ([]session.Draft, error) { m.remind(p, false); return nil, nil },
@@ -67,6 +67,10 @@ func (m *manager) parentLocked(a *agent.Agent) *parent {
 			delete(m.parents, k)
 		},
 	})
+	// Whoever is still live now tells that hook.
+	if _, live := m.agents.Live(a); live {
+		m.parents[k] = p
+	}
 	return p
 }
 
@@ -78,11 +82,9 @@ func (m *manager) inboxMoved(p *parent, e *agent.InboxEvent) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !p.sent[e.Message.ID] {
-		return
-	}
+	// It may be one that an earlier process has sent.
 	delete(p.sent, e.Message.ID)
-	if e.Change == agent.InboxDiscard {
+	if e.Change == agent.InboxDiscard && !p.owes(e.Message.ID) {
 		p.owed = append(p.owed, &owed{note: e.Message, when: onTurn})
 	}
 }
@@ -114,13 +116,18 @@ func (m *manager) sendOwed(p *parent, wake bool, due func(*owed) bool) {
 	p.owed = later
 	m.mu.Unlock()
 	for _, o := range now {
-		m.sendNotice(p, o.note, session.NextStep, wake)
+		m.sendNotice(p, o.note, wake)
 	}
 }
 
 // sendNotice sends what was noted as sent. A parent that takes nothing any more will
 // find out when it is next opened (seam NOTE-15, NOTE-16).
-func (m *manager) sendNotice(p *parent, note message.Message, target session.Target, wake bool) {
+func (m *manager) sendNotice(p *parent, note message.Message, wake bool) {
+	target := session.NextStep
+	if queuedReport(p.agent.Session(), note.Source.SenderSessionID) {
+		// A child's reports come before its settlement (amendment P14).
+		target = session.NextTurn
+	}
 	err := p.agent.Send(note, target, wake)
 	if err == nil {
 		return
@@ -150,23 +157,27 @@ func (m *manager) tellParent(act *activation, e *epochEnd) {
 	case held && e.settled:
 		p.owed = append(p.owed, &owed{note: note, when: onRelease})
 		fallthrough
-	case held, m.graph.Closing(keyOf(a)), p.sent[note.ID]:
+	case held, m.graph.Closing(keyOf(a)), p.has(note.ID):
 		m.mu.Unlock()
 		return
 	}
 	p.sent[note.ID] = true
-	target := session.NextStep
-	if queuedReport(a.Session(), act.id) {
-		// A child's reports come before its settlement (amendment P14).
-		target = session.NextTurn
+	if above := m.resident[keyOf(a)]; above != nil {
+		above.told = true // whatever it was opened for, it has work now
 	}
 	m.mu.Unlock()
-	m.sendNotice(p, note, target, !act.ending.quiet)
+	m.sendNotice(p, note, !act.ending.quiet)
 }
 
-func queuedReport(s *session.Session, child session.ID) bool {
+// has reports whether a notice needs not be sent: it was sent, is owed already, or was
+// taken. Whoever reads the logs of children may have come first.
+func (p *parent) has(id message.ID) bool {
+	return p.sent[id] || p.owes(id) || p.agent.Session().Took(id)
+}
+
+func queuedReport(s *session.Session, child string) bool {
 	for _, q := range s.Inbox(session.NextTurn) {
-		if src := &q.Message.Source; src.Kind == message.SourceSubagentReport && src.SenderSessionID == string(child) {
+		if src := &q.Message.Source; src.Kind == message.SourceSubagentReport && src.SenderSessionID == child {
 			return true
 		}
 	}
@@ -179,6 +190,19 @@ func queuedReport(s *session.Session, child session.ID) bool {
 func (m *manager) attend(ctx context.Context, a *agent.Agent) error {
 	_, err := m.recall(ctx, a, false)
 	return err
+}
+
+// woken is attend for an agent of an earlier process that begins to work, whoever wakes
+// it: what is found goes into the turn that opens.
+func (m *manager) woken(a *agent.Agent, _ int64) ([]session.Draft, error) {
+	if !a.Resumed() || m.closed() {
+		return nil, nil
+	}
+	if err := m.attend(m.svc.ctx, a); err != nil {
+		// The turn goes on, and the next one asks again.
+		m.svc.fault("what the subagents of a resumed agent came to could not be read", err, "agent", string(a.ID()))
+	}
+	return nil, nil
 }
 
 // recall is attend that says how many notices it sent, and wakes the agent with the last.
@@ -198,7 +222,10 @@ func (m *manager) recall(ctx context.Context, a *agent.Agent, wake bool) (n int,
 			close(p.reading)
 			p.reading, p.read = nil, err == nil
 			m.mu.Unlock()
-			if err != nil {
+			switch {
+			case err != nil && context.Cause(ctx) != nil:
+				err = context.Cause(ctx)
+			case err != nil:
 				err = fmt.Errorf("what the subagents of %s came to could not be read: %w", a.ID(), err)
 			}
 			return n, err
@@ -223,7 +250,7 @@ func (m *manager) reconcile(ctx context.Context, p *parent, wake bool) (int, err
 	var now []message.Message
 	for i := range owing {
 		note := owing[i].Message()
-		if p.sent[note.ID] || p.owes(note.ID) || p.agent.Session().Took(note.ID) {
+		if p.has(note.ID) {
 			continue // this process has told it meanwhile
 		}
 		p.sent[note.ID] = true
@@ -231,7 +258,7 @@ func (m *manager) reconcile(ctx context.Context, p *parent, wake bool) (int, err
 	}
 	m.mu.Unlock()
 	for i, note := range now {
-		m.sendNotice(p, note, session.NextStep, wake && i == len(now)-1)
+		m.sendNotice(p, note, wake && i == len(now)-1)
 	}
 	return len(now), nil
 }
@@ -246,10 +273,11 @@ func (p *parent) owes(id message.ID) bool {
 }
 
 // owing returns the settlements of a session's children that its log has neither taken
-// nor in its inbox, in the order of the children.
+// nor in its inbox, in the order of the children. Of a child that cannot be read it is
+// logged that it was passed over.
 func (m *manager) owing(ctx context.Context, s *session.Session) ([]Settlement, error) {
 	waiting := map[message.ID]bool{}
-	for _, t := range [2]session.Target{session.NextTurn, session.NextStep} {
+	for _, t := range inboxes {
 		for _, q := range s.Inbox(t) {
 			waiting[q.Message.ID] = true
 		}
@@ -259,21 +287,20 @@ func (m *manager) owing(ctx context.Context, s *session.Session) ([]Settlement, 
 	var failed error
 	err := w.records(session.Filter{Parent: s.ID(), Origin: session.OriginSubagent}, session.Page{Limit: storedPage}, func(recs []session.Record) bool {
 		for i := range recs {
-			st, ok := projection.StateOf(recs[i])
-			if !ok {
-				continue // nothing of it was ever settled, or it cannot be read
+			child := recs[i].Header.ID
+			missing := func(epoch int64) bool {
+				id := session.SettlementID(child, epoch)
+				return !waiting[id] && !s.Took(id)
 			}
-			missing := map[int64]bool{}
-			for epoch := int64(1); epoch <= st.Epoch; epoch++ {
-				if id := session.SettlementID(recs[i].Header.ID, epoch); !waiting[id] && !s.Took(id) {
-					missing[epoch] = true
-				}
-			}
-			if len(missing) == 0 {
+			if !mayOwe(&recs[i], missing) {
 				continue
 			}
-			more, err := m.settlements(ctx, recs[i].Header.ID, func(epoch int64) bool { return missing[epoch] })
-			if err != nil {
+			more, err := m.settlements(ctx, child, missing)
+			switch {
+			case errors.Is(err, session.ErrNotFound): // deleted meanwhile
+			case unreadable(err):
+				m.svc.fault("what a subagent came to cannot be read, and its parent is not told", err, "agent", string(child))
+			case err != nil:
 				failed = err
 				return false
 			}
@@ -282,6 +309,34 @@ func (m *manager) owing(ctx context.Context, s *session.Session) ([]Settlement, 
 		return true
 	})
 	return list, errors.Join(err, failed)
+}
+
+// mayOwe reports whether the log of a child has to be read for the epochs that are
+// missing: its checkpoints tell, where there are any.
+func mayOwe(rec *session.Record, missing func(epoch int64) bool) bool {
+	if id, ok := projection.IdentityOf(*rec); ok && id.Mode != session.ModeContinuable {
+		return false
+	}
+	st, ok := projection.StateOf(*rec)
+	if !ok {
+		return true
+	}
+	for epoch := int64(1); epoch <= st.Epoch; epoch++ {
+		if missing(epoch) {
+			return true
+		}
+	}
+	return false
+}
+
+// unreadable tells a log that is damaged, or of another version, from one that could not
+// be read this time.
+func unreadable(err error) bool {
+	if _, ok := asError[*session.CorruptError](err); ok {
+		return true
+	}
+	_, ok := asError[*session.UnsupportedError](err)
+	return ok
 }
 
 // settlements reads what epochs of a stored child came to from its log.
@@ -295,38 +350,40 @@ func (m *manager) settlements(ctx context.Context, child session.ID, want func(e
 		label = *d.Descriptor.Label
 	}
 	var list []Settlement
-	var outcome session.Outcome
+	var f epochFold
 	for e := range s.Events(s.Header().SeedLength) {
+		f.Apply(&e)
 		p, ok := e.Payload().(*session.Settled)
 		if !ok {
-			outcome.Apply(&e)
 			continue
 		}
 		if want(p.Epoch) {
 			set := Settlement{
 				ID: session.SettlementID(child, p.Epoch), Child: child, Label: label, Epoch: p.Epoch, StopReason: StopReason(p.StopReason),
+				Unread: f.unread(),
 			}
 			if p.OutputSeq >= 0 {
-				set.Output, _, _ = outcome.Output()
+				set.Output, _, _ = f.outcome.Output()
 			}
-			if end := outcome.End(); end != nil && end.Failure != nil {
+			if end := f.outcome.End(); end != nil && end.Failure != nil {
 				set.Failure = end.Failure.Code + ": " + end.Failure.Message
-			}
-			if ep := s.Epochs(); ep.LastSeq == e.Seq {
-				set.Unread = len(s.Inbox(session.NextTurn)) + len(s.Inbox(session.NextStep))
 			}
 			list = append(list, set)
 		}
-		outcome = session.Outcome{}
+		f.begin()
 	}
 	return list, nil
 }
 
 // readOnly reads a stored session without opening it.
-func (m *manager) readOnly(ctx context.Context, id session.ID) (*session.Session, error) {
-	rec, events, err := m.agents.Sessions().Store().Inspect(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return m.agents.Sessions().Restore(rec, events)
+func (m *manager) readOnly(ctx context.Context, id session.ID) (s *session.Session, err error) {
+	err = contain(func() error {
+		rec, events, err := m.agents.Sessions().Store().Inspect(ctx, id)
+		if err != nil {
+			return err
+		}
+		s, err = m.agents.Sessions().Restore(rec, events)
+		return err
+	})
+	return s, err
 }

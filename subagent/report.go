@@ -103,6 +103,9 @@ func (m *manager) beginReport(ctx context.Context, child *agent.Agent, content [
 		return nil, "", errorf(CodeParentUnavailable, "the parent of subagent %s is not live", act.id)
 	}
 	m.parentLocked(to)
+	if above := m.resident[keyOf(to)]; above != nil && how != DeliverQuiet {
+		above.told = true // whatever it was opened for, it has work now
+	}
 	msg := message.Message{
 		ID: agent.NewMessageID(), Role: message.RoleUser,
 		Content: append([]message.Block{message.Text(fmt.Sprintf("Report of subagent %q (%s), which goes on working:", act.edge.Label, act.id))}, cloneBlocks(content)...),

@@ -19,7 +19,20 @@ func (m *manager) revive(ctx context.Context, d *delivery, path []key) (*activat
 	if err != nil {
 		return nil, err
 	}
-	return m.open(ctx, &h, tree, d.parent, path)
+	parent := d.parent
+	if parent == nil {
+		// For a person's message the parent is not loaded, and known where it is live.
+		parent, _ = m.agents.Get(d.parentID)
+	}
+	act, err := m.open(ctx, &h, tree, parent, path, nil)
+	if act == nil || err != nil {
+		return nil, err
+	}
+	// What its own children came to while it was away comes before what it is to do now.
+	if err := m.attend(ctx, act.agent); err != nil {
+		m.svc.fault("what the subagents of a resumed agent came to could not be read", err, "agent", string(h.ID))
+	}
+	return act, nil
 }
 
 // lookUp returns the header of a stored child and the root of its tree, before anything of it is opened. What is
@@ -46,7 +59,11 @@ func (m *manager) lookUp(ctx context.Context, child, parentID session.ID) (h ses
 	if store == nil {
 		return h, "", errorf(CodePersistenceUnavailable, "subagent %s is not live, and sessions are not stored", child)
 	}
-	rec, _, err := store.Inspect(ctx, child)
+	var rec session.Record
+	err = contain(func() (err error) {
+		rec, _, err = store.Inspect(ctx, child)
+		return err
+	})
 	switch {
 	case err != nil && context.Cause(ctx) != nil:
 		return h, "", context.Cause(ctx)
@@ -86,9 +103,10 @@ func (m *manager) managed(id session.ID) bool {
 	return m.entries[id] != nil
 }
 
-// open makes a stored child resident. parent is nil where it is not live. The Activation
-// is held; nil says that there is an entry already.
-func (m *manager) open(ctx context.Context, h *session.Header, tree session.ID, parent *agent.Agent, path []key) (*activation, error) {
+// open makes a stored child resident. parent is nil where it is not live. so, if not nil,
+// is what its log must say, or it is errNotDue. The Activation is held; nil says that
+// there is an entry already.
+func (m *manager) open(ctx context.Context, h *session.Header, tree session.ID, parent *agent.Agent, path []key, so func(*session.Session) bool) (*activation, error) {
 	m.mu.Lock()
 	if m.over || m.entries[h.ID] != nil {
 		over := m.over
@@ -114,6 +132,9 @@ func (m *manager) open(ctx context.Context, h *session.Header, tree session.ID, 
 		cwd = parent.Options().Cwd
 	}
 	b.compose = func(ctx context.Context, a *agent.Agent) error {
+		if so != nil && !so(a.Session()) {
+			return errNotDue
+		}
 		d, literal, err := composition(a.Session())
 		if err != nil {
 			return err
@@ -144,34 +165,36 @@ func (m *manager) open(ctx context.Context, h *session.Header, tree session.ID, 
 	if err := m.bear(ctx, act, &b); err != nil {
 		return nil, resumeError(ctx, h.ID, err)
 	}
-	// What its own children came to while it was away comes before what it is to do now.
-	if err := m.attend(ctx, act.agent); err != nil {
-		m.svc.fault("what the subagents of a resumed agent came to could not be read", err, "agent", string(h.ID))
-	}
 	return act, nil
 }
 
-// composition reads what a continuable child is made of from its own suffix (seam DES-18).
+// composition reads what a continuable child is made of from its own suffix (seam DES-18):
+// the first descriptor there, which no later one can rewrite (seam DES-17).
 func composition(s *session.Session) (d *session.Descriptor, literal bool, err error) {
-	e := s.Descriptor()
-	switch {
-	case e == nil:
-		return nil, false, errors.New("its log has no descriptor of its own")
-	case e.Err != nil:
-		return nil, false, e.Err
-	case e.Descriptor.Mode != session.ModeContinuable:
-		return nil, false, errOneShot(s.ID())
-	}
-	// The mark stands beside the descriptor (amendment P42).
 	for e := range s.Events(s.Header().SeedLength) {
 		switch p := e.Payload().(type) {
+		case *session.DescriptorEvent:
+			switch {
+			case d != nil:
+			case p.Err != nil:
+				return nil, false, p.Err
+			case p.Descriptor.Mode != session.ModeContinuable:
+				return nil, false, errOneShot(s.ID())
+			default:
+				d = &p.Descriptor
+			}
 		case *session.Persona:
+			// The mark stands beside the descriptor (amendment P42).
 			literal = p.Literal
-		case *session.TurnStart:
-			return &s.Descriptor().Descriptor, literal, nil
+		}
+		if _, turn := e.Payload().(*session.TurnStart); turn && d != nil {
+			break
 		}
 	}
-	return &s.Descriptor().Descriptor, literal, nil
+	if d == nil {
+		return nil, false, errors.New("its log has no descriptor of its own")
+	}
+	return d, literal, nil
 }
 
 // resumeError says why a stored child could not be made resident (seam FUP-20).

@@ -40,10 +40,9 @@ type Config struct {
 // Service is the seam. It is safe for concurrent use. What it does with continuable
 // children stands with StartContinuable.
 type Service struct {
-	cfg    Config
-	ctx    context.Context
-	units  []func() // take the projection units back
-	unhook func()   // from the agent registry
+	cfg   Config
+	ctx   context.Context
+	units []func() // take back what is registered elsewhere
 
 	schemas schemas
 	m       *manager
@@ -80,9 +79,12 @@ func New(ctx context.Context, cfg Config) (*Service, error) {
 	}
 	s := &Service{cfg: cfg, ctx: context.WithoutCancel(ctx), open: map[*agent.Agent]map[*ticket]struct{}{}, drained: make(chan struct{})}
 	s.m = newManager(s)
-	s.unhook = cfg.Agents.AddHooks(agent.Hooks{TurnStopping: s.m.stopping})
+	// Registry hooks, not those of a parent: until then nothing knows that it is one, and
+	// they come before what an agent's own hooks make of the end of its turn.
+	s.units = append(s.units, cfg.Agents.AddHooks(agent.Hooks{TurnOpen: s.m.woken, TurnStopping: s.m.stopping}))
 	if cfg.Projections != nil {
 		if err := s.register(); err != nil {
+			s.unregister()
 			return nil, err
 		}
 	}
@@ -99,7 +101,6 @@ func (s *Service) register() error {
 	for _, u := range []projection.Unit{projection.IdentityUnit(), projection.StateUnit()} {
 		unregister, err := s.cfg.Projections.Register(u)
 		if err != nil {
-			s.unregister()
 			return fmt.Errorf("subagent service: %w", err)
 		}
 		s.units = append(s.units, unregister)
@@ -108,7 +109,6 @@ func (s *Service) register() error {
 }
 
 func (s *Service) unregister() {
-	s.unhook()
 	for _, fn := range s.units {
 		fn()
 	}

@@ -2,6 +2,7 @@ package subagent
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -35,11 +36,94 @@ type epochEnd struct {
 	reason  StopReason
 	output  []message.Block
 	failure string // why it failed, or ""
-	unread  int    // accepted messages that no turn took
+	unread  int    // messages that were sent to it and that no turn took
+	seq     int64  // of its subagent/settled, or -1
 	// settled says that subagent/settled is stored; only then does the epoch count as
 	// over. open says that it is not over: it goes on when the child is next opened.
 	settled, open bool
 }
+
+// epochFold follows an epoch of a child: what it comes to, and what was sent to it and
+// never taken up.
+type epochFold struct {
+	outcome session.Outcome
+	// What waits in next-turn and next-step: whether it counts as sent to the child.
+	waiting [2][]bool
+	dropped int // how many of those were cancelled
+}
+
+// foldEpoch returns the fold of the epoch that goes on or begins with a session.
+func foldEpoch(s *session.Session) (f epochFold) {
+	from := s.Header().SeedLength
+	if e := s.Epochs(); e.Last != nil {
+		from = e.LastSeq + 1
+	}
+	if from == s.Head() {
+		for i, t := range inboxes {
+			for _, q := range s.Inbox(t) {
+				f.waiting[i] = append(f.waiting[i], forChild(&q.Message))
+			}
+		}
+		return f
+	}
+	// One that a crash cut goes on, with what came before in it.
+	for e := range s.Events(s.Header().SeedLength) {
+		if e.Seq == from {
+			f.begin()
+		}
+		f.Apply(&e)
+	}
+	return f
+}
+
+// begin forgets all but what waits.
+func (f *epochFold) begin() { f.outcome, f.dropped = session.Outcome{}, 0 }
+
+// Apply implements session.Fold.
+func (f *epochFold) Apply(e *session.Event) {
+	f.outcome.Apply(e)
+	p, ok := e.Payload().(*session.InboxSpliced)
+	if !ok {
+		return
+	}
+	list := &f.waiting[0]
+	if p.Target == session.NextStep {
+		list = &f.waiting[1]
+	}
+	if p.Canceled && len(p.Inserted) == 0 {
+		f.dropped += count((*list)[p.Start : p.Start+p.Removed])
+	}
+	added := make([]bool, len(p.Inserted))
+	for i := range p.Inserted {
+		added[i] = forChild(&p.Inserted[i])
+	}
+	*list = slices.Replace(*list, int(p.Start), int(p.Start+p.Removed), added...)
+}
+
+// unread counts what was sent to the child and no turn took.
+func (f *epochFold) unread() int { return f.dropped + count(f.waiting[0]) + count(f.waiting[1]) }
+
+func count(list []bool) (n int) {
+	for _, yes := range list {
+		if yes {
+			n++
+		}
+	}
+	return n
+}
+
+// forChild tells what somebody sent to a child from what its own tools and its own
+// children left in its inbox.
+func forChild(m *message.Message) bool {
+	switch m.Source.Kind {
+	case message.SourcePlugin, message.SourceTool, message.SourceModel, message.SourceSubagentReport, message.SourceSubagentSettled:
+		return false
+	}
+	return true
+}
+
+// inboxes are the lists of an inbox.
+var inboxes = [2]session.Target{session.NextTurn, session.NextStep}
 
 // conclude finds out what an epoch came to, while its agent is still registered, and makes
 // that part of the child's log. told says that somebody waits for it.
@@ -48,28 +132,22 @@ func (m *manager) conclude(act *activation, told bool) epochEnd {
 	act.mu.Lock()
 	failure := act.failure
 	act.mu.Unlock()
-	e := epochEnd{epoch: act.edge.Epoch}
+	e := epochEnd{epoch: act.edge.Epoch, seq: -1}
 	seq := int64(-1)
 	var end *session.TurnEnd
 	dropped := false
 	act.with(func() {
-		end, dropped = act.outcome.End(), act.outcome.DroppedUnrun()
-		e.output, seq, _ = act.outcome.Output()
+		o := &act.fold.outcome
+		end, dropped = o.End(), o.DroppedUnrun()
+		e.output, seq, _ = o.Output()
+		e.unread = act.fold.unread()
 	})
 	if e.output == nil {
 		if text := act.agent.StreamedText(); text != "" {
 			e.output = []message.Block{message.Text(text)}
 		}
 	}
-	waking := 0
-	for _, t := range [2]session.Target{session.NextTurn, session.NextStep} {
-		for _, q := range s.Inbox(t) {
-			e.unread++
-			if q.Wake {
-				waking++
-			}
-		}
-	}
+	waking := waits(s)
 	e.reason, e.failure = epochReason(end, failure, dropped || waking > 0)
 	if !told {
 		return e
@@ -80,15 +158,16 @@ func (m *manager) conclude(act *activation, told bool) epochEnd {
 		e.open = true
 		return e
 	}
-	_, err := s.Append(session.Draft{Payload: &session.Settled{Epoch: e.epoch, StopReason: string(e.reason), OutputSeq: seq}})
+	at, err := s.Append(session.Draft{Payload: &session.Settled{Epoch: e.epoch, StopReason: string(e.reason), OutputSeq: seq}})
 	if err == nil {
-		err = s.Flush(m.svc.ctx)
+		e.seq = at
+		_, err = m.agents.Sessions().Flush(m.svc.ctx, s)
+		e.settled = s.Durable() > at
 	}
 	if err != nil {
 		// Neither the reason nor the end of a drain depends on it (seam TEAR-07).
-		m.svc.fault("the end of a subagent could not be stored", err, "agent", string(act.id))
+		m.svc.fault("the final flush of a subagent failed", err, "agent", string(act.id))
 	}
-	e.settled = err == nil
 	return e
 }
 
@@ -100,7 +179,7 @@ func stopped(s *session.Session) bool {
 	if end == nil || end.Kind != session.EndAborted || end.Cause.Kind != session.CauseUser && end.Cause.Kind != session.CauseParent {
 		return false
 	}
-	for _, t := range [2]session.Target{session.NextTurn, session.NextStep} {
+	for _, t := range inboxes {
 		for _, q := range s.Inbox(t) {
 			if q.Wake && q.Seq > at {
 				return false
@@ -143,8 +222,8 @@ type Settlement struct {
 	StopReason StopReason
 	// Output is the child's final output, or nil. It must not be modified.
 	Output []message.Block
-	// Failure says why it failed, for StopError; Unread counts the messages that it had
-	// accepted and never took up.
+	// Failure says why it failed, for StopError; Unread counts the messages that were sent
+	// to it and that it never took up: they were discarded, or wait for its next epoch.
 	Failure string
 	Unread  int
 }

@@ -84,7 +84,7 @@ func (s *setups) apply(ctx context.Context, child *agent.Agent, fault func(strin
 			return err
 		})
 		if err != nil {
-			if rerr := b.release(); rerr != nil {
+			if _, rerr := b.release(); rerr != nil {
 				fault("taking back the setup of a subagent failed", rerr, "agent", string(child.ID()))
 			}
 			return nil, err
@@ -97,8 +97,9 @@ func (s *setups) apply(ctx context.Context, child *agent.Agent, fault func(strin
 			// It was removed while it was installing.
 			b.revoked = true
 		}
+		revoked := b.revoked
 		s.mu.Unlock()
-		if b.revoked {
+		if revoked {
 			return b, nil // commit refuses, and what is installed goes with the child
 		}
 	}
@@ -116,12 +117,14 @@ func (b *setupBatch) commit() error {
 	return nil
 }
 
-// release takes back what was installed for one child, last first.
-func (b *setupBatch) release() error {
+// release takes back what was installed for one child, last first. Every caller gets what
+// failed; the first one did it.
+func (b *setupBatch) release() (first bool, err error) {
 	if b == nil {
-		return nil
+		return false, nil
 	}
 	b.once.Do(func() {
+		first = true
 		b.set.mu.Lock()
 		list := b.installed
 		for _, in := range list {
@@ -130,7 +133,7 @@ func (b *setupBatch) release() error {
 		b.set.mu.Unlock()
 		b.err = releaseAll(b.set, slices.Backward(list))
 	})
-	return b.err
+	return first, b.err
 }
 
 func (c *contribution) remove() error {

@@ -28,13 +28,20 @@ type ending struct {
 // making are entries that are not resident yet: they are given up, and waited for. end
 // must follow without the lock.
 func (m *manager) endLocked(acts, making []*activation, e ending) (begun []*activation) {
-	if e.cause.Kind == "" {
+	switch {
+	case e.cause.Kind != "":
+	case e.process:
+		// Nobody stopped it: what waits is not parked (design § 4).
+		e.cause = session.Cause{Kind: session.CauseDisposed}
+	default:
 		e.cause = session.Cause{Kind: session.CauseParent}
 	}
-	listed := make(map[key]*activation, len(acts))
+	// Those whose end began earlier know already what they wait for: nothing was let in
+	// below them since.
+	fresh := make(map[key]*activation, len(acts))
 	for _, act := range acts {
-		listed[act.key] = act
 		if m.graph.Close(act.key) {
+			fresh[act.key] = act
 			act.ending = e
 			begun = append(begun, act)
 			m.running.Add(1)
@@ -42,7 +49,7 @@ func (m *manager) endLocked(acts, making []*activation, e ending) (begun []*acti
 	}
 	wait := func(act *activation, path []key) {
 		for _, k := range path {
-			if above := listed[k]; above != nil {
+			if above := fresh[k]; above != nil {
 				above.waits = append(above.waits, act)
 				return
 			}
@@ -56,8 +63,11 @@ func (m *manager) endLocked(acts, making []*activation, e ending) (begun []*acti
 	}
 	for _, act := range making {
 		wait(act, act.path)
+		if act.givenUp == nil {
+			act.givenUp = e.why(act.id)
+		}
 		if act.abort != nil {
-			act.abort(e.why(act.id))
+			act.abort(act.givenUp)
 		}
 	}
 	return begun
@@ -136,24 +146,31 @@ func (m *manager) complete(act *activation) {
 	}
 	var done epochEnd
 	if err := contain(func() error { done = m.conclude(act, told); return nil }); err != nil {
+		// Nobody knows what it came to (seam TEAR-08).
+		done = epochEnd{epoch: act.edge.Epoch, reason: StopError, failure: err.Error(), seq: -1}
 		errs = append(errs, fmt.Errorf("what the epoch came to: %w", err))
 	}
 	if act.fresh && !told {
 		// The child never came to be (seam RB-19).
-		if err := act.agent.Session().Withdraw(m.svc.ctx); err != nil {
-			errs = append(errs, err)
+		if act.left = act.agent.Session().Withdraw(m.svc.ctx); act.left != nil {
+			errs = append(errs, act.left)
 		}
 	}
-	if err := act.setup.release(); err != nil {
+	if _, err := act.setup.release(); err != nil {
 		errs = append(errs, err)
 	}
-	if err := m.dispose(act, e.keep); err != nil {
+	if err := m.dispose(act, e.keep); unsaved(err) {
+		// As with the flush before, nothing depends on it (seam TEAR-07).
+		m.svc.fault("the end of a subagent could not be stored", err, "agent", string(act.id))
+	} else if err != nil {
 		errs = append(errs, err)
 	}
 	if errs != nil {
 		act.err = &Error{Code: CodeActivationTeardownFailed, Msg: fmt.Sprintf("closing subagent %s", act.id), Err: errors.Join(errs...)}
 	}
 	if told {
+		// The disposal has flushed once more.
+		done.settled = done.settled || done.seq >= 0 && act.agent.Session().Durable() > done.seq
 		m.tellParent(act, &done)
 	}
 	above := m.release(act)
@@ -170,6 +187,19 @@ func (m *manager) complete(act *activation) {
 		// Nobody waits for an ordinary settlement (seam SET-13).
 		m.svc.fault("the end of a subagent failed", act.err, "agent", string(act.id))
 	}
+}
+
+// unsaved reports whether all that is wrong is that events could not be stored.
+func unsaved(err error) bool {
+	switch e := err.(type) {
+	case *session.UnsavedError:
+		return true
+	case interface{ Unwrap() error }:
+		return unsaved(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(part error) bool { return !unsaved(part) })
+	}
+	return false
 }
 
 func (m *manager) dispose(act *activation, keep bool) error {
@@ -249,7 +279,10 @@ func (m *manager) cut(e ending, roots ...*agent.Agent) (wait func(context.Contex
 	for _, r := range roots {
 		k := keyOf(r)
 		keys = append(keys, k)
-		m.graph.Shut(k)
+		// Whoever is still live tells the hook that takes it back.
+		if _, live := m.agents.Live(r); live {
+			m.graph.Shut(k)
+		}
 	}
 	if len(roots) == 0 {
 		m.over = true
@@ -328,7 +361,15 @@ func (s *Service) DrainDescendants(roots ...*agent.Agent) (wait func(context.Con
 			s.m.graph.Reopen(k)
 		}})
 	}
-	return s.m.cut(ending{quiet: true}, live...)
+	wait = s.m.cut(ending{quiet: true}, live...)
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	for _, r := range live {
+		if _, ok := s.cfg.Agents.Live(r); !ok {
+			s.m.graph.Reopen(keyOf(r)) // it left before the hook was there
+		}
+	}
+	return wait
 }
 
 // drain ends everything, at the end of the process, and returns when nothing of it runs.

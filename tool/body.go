@@ -22,11 +22,12 @@ type body struct {
 
 	mu sync.Mutex // guards following
 
-	begun    bool          // the innermost stage was entered
-	executed bool          // the tool's own code was entered
-	closed   bool          // runChain is about to return: the body may not start any more
-	value    any           // what the tool's own code returned
+	begun    bool // the innermost stage was entered
+	executed bool // the tool's own code was entered
+	closed   bool // runChain is about to return: the body may not start any more
+	value    any  // what the tool's own code returned
 	err      error
+	late     bool          // it returned behind its timeout, and that is the result
 	done     chan struct{} // closed when a begun stage has returned; nil without hooks
 }
 
@@ -88,10 +89,10 @@ func fuse(ctx, caller context.Context) (context.Context, func()) {
 func (b *body) returned(value any, err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.executed {
+	if !b.executed || b.late {
 		return false
 	}
-	return same(value, b.value) && same(err, b.err)
+	return len(b.p.chain.execute) == 0 || same(value, b.value) && same(err, b.err)
 }
 
 // same compares without the panic of a type that cannot be compared.
@@ -145,11 +146,12 @@ func (b *body) run(ctx context.Context) (any, error) {
 	if perr := contain("tool "+def.Name, func() { value, err = def.Execute(ctx, &p.call) }); perr != nil {
 		return nil, perr
 	}
-	b.mu.Lock()
-	b.value, b.err = value, err
-	b.mu.Unlock()
 	timedOut := def.Timeout > 0 && b.caller.Err() == nil && errors.Is(context.Cause(ctx), errTimeout)
-	if timedOut && (err == nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, errTimeout)) {
+	timedOut = timedOut && (err == nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, errTimeout))
+	b.mu.Lock()
+	b.value, b.err, b.late = value, err, timedOut
+	b.mu.Unlock()
+	if timedOut {
 		return nil, &Error{Code: CodeTimeout, Msg: fmt.Sprintf("%s did not finish within %v", def.Name, def.Timeout), Err: context.DeadlineExceeded}
 	}
 	return value, err

@@ -74,7 +74,8 @@ func (c *Call) SetMeta(meta []byte) {
 // the outcome of something which nobody needs to tell the model again. It reaches the
 // result only together with what the body returned, a value or an error. A success that
 // the end of ctx displaced, a result that a hook replaced or blocked, and one that broke
-// the tool's contract are without it.
+// the tool's contract are without it; so is a value behind an execute hook that cannot be
+// compared with what the body returned.
 func (c *Call) SetOutcomeMeta(meta []byte) {
 	if c.sink != nil {
 		c.sink.setMeta(meta, true)

@@ -448,6 +448,94 @@ func TestConcludeAndContextsT18T19(t *testing.T) {
 	leaked.ConcludeTurn() // must not race or take effect
 }
 
+// P41: a meta that vouches for what the model reads is there exactly if the model reads what
+// the body returned; any other meta is there all the same, but behind a block.
+func TestOutcomeMeta(t *testing.T) {
+	const vouches = `{"outcome":1}`
+	post := func(d tool.PostDecision) func(*tool.Scope) {
+		return func(s *tool.Scope) {
+			s.AddPostExecute(func(context.Context, *tool.Call, tool.Result) tool.PostDecision { return d })
+		}
+	}
+	around := func(fn func(v any, err error) (any, error)) func(*tool.Scope) {
+		return func(s *tool.Scope) {
+			s.AddExecute(func(ctx context.Context, _ *tool.Call, next func(context.Context) (any, error)) (any, error) {
+				return fn(next(ctx))
+			})
+		}
+	}
+	blocks := []message.Block{message.Text("b")}
+	failure := errors.New("failed")
+	for _, c := range []struct {
+		name  string
+		value any
+		err   error
+		hook  func(*tool.Scope)
+		kept  bool
+		plain bool // what SetMeta gave is kept
+	}{
+		{"a value", "v", nil, nil, true, true},
+		{"blocks", blocks, nil, nil, true, true},
+		{"an error", nil, failure, nil, true, true},
+		{"a wrapper that passes it on", "v", nil, around(func(v any, err error) (any, error) { return v, err }), true, true},
+		{"a wrapper that passes the error on", nil, failure, around(func(v any, err error) (any, error) { return v, err }), true, true},
+		{"a wrapper that passes blocks on", blocks, nil, around(func(v any, err error) (any, error) { return v, err }), false, true},
+		{"a wrapper with another value", "v", nil, around(func(any, error) (any, error) { return "w", nil }), false, true},
+		{"a wrapper that fails", "v", nil, around(func(any, error) (any, error) { return nil, failure }), false, true},
+		{"a wrapper that makes good", nil, failure, around(func(any, error) (any, error) { return "w", nil }), false, true},
+		{"a value that breaks the contract", 1, nil, nil, false, true},
+		{"another text", "v", nil, post(tool.PostDecision{Content: blocks}), false, true},
+		{"another text of an error", nil, failure, post(tool.PostDecision{Content: blocks}), false, true},
+		{"another value", "v", nil, post(tool.PostDecision{Value: "w", HasValue: true}), false, false},
+		{"blocked", "v", nil, post(tool.Block("no")), false, false},
+	} {
+		for plain, set := range map[bool]func(*tool.Call, []byte){true: (*tool.Call).SetMeta, false: (*tool.Call).SetOutcomeMeta} {
+			s := one(t, func(d *tool.Definition) {
+				d.Execute = func(_ context.Context, call *tool.Call) (any, error) {
+					set(call, []byte(vouches))
+					return c.value, c.err
+				}
+				d.Output.Schema = []byte(`{"type":["string","array"]}`)
+			})
+			if c.hook != nil {
+				c.hook(s)
+			}
+			r := s.Execute(t.Context(), tool.CallInput{ID: "c", Name: "x"}, tool.ExecOptions{})
+			want := c.kept
+			if plain {
+				want = c.plain
+			}
+			if got := string(r.Meta) == vouches; got != want {
+				t.Errorf("%s, plain %v: meta = %q, text %q", c.name, plain, r.Meta, message.JoinText(r.Content))
+			}
+		}
+	}
+}
+
+// P41, T17, T20: nor does it come with an end that displaced what the body returned.
+func TestOutcomeMetaDisplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		end := cancel
+		s := one(t, func(d *tool.Definition) {
+			d.Timeout = time.Second
+			d.Execute = func(ctx context.Context, call *tool.Call) (any, error) {
+				call.SetOutcomeMeta([]byte(`{"outcome":1}`))
+				end()
+				<-ctx.Done()
+				return "v", nil
+			}
+		})
+		if r := s.Execute(ctx, tool.CallInput{ID: "c", Name: "x"}, tool.ExecOptions{}); r.Code != tool.CodeAborted || r.Meta != nil {
+			t.Errorf("cancelled: %s, meta %s", r.Code, r.Meta)
+		}
+		end = func() {}
+		if r := s.Execute(t.Context(), tool.CallInput{ID: "c", Name: "x"}, tool.ExecOptions{}); r.Code != tool.CodeTimeout || r.Meta != nil {
+			t.Errorf("late: %s, meta %s", r.Code, r.Meta)
+		}
+	})
+}
+
 func TestObserversAreContainedT21(t *testing.T) {
 	s := one(t, body(nil2))
 	s.AddObserver(func(context.Context, *tool.Call, tool.Result) { panic("observer") })

@@ -4,11 +4,14 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -34,7 +37,14 @@ func TestMain(m *testing.M) {
 	if _, ok := os.LookupEnv(e2eEnv); ok {
 		os.Exit(offshoot())
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if plainDir != "" {
+		if err := os.RemoveAll(plainDir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
+	os.Exit(code)
 }
 
 // offshoot is main, with a killer where one is asked for.
@@ -55,6 +65,9 @@ type killer struct {
 	point string
 	child bool // in a delegated session only; otherwise in the root only
 	typ   session.Type
+
+	nth    int64 // of the points that count
+	writes atomic.Int64
 }
 
 // The points. Those with a type concern the first batch of events that holds one.
@@ -72,6 +85,11 @@ const (
 	killBefore  = "before"  // what stands before the event is stored, it is not
 	killUpTo    = "upto"    // the event is stored, what follows is not
 	killAfter   = "after"   // the batch is stored, and nobody was told
+
+	// Those that name the number of a write in this process instead of a type, of whatever
+	// session it is.
+	killWrite   = "write"   // before it is stored
+	killWritten = "written" // when it is stored, and nobody was told
 )
 
 // newKiller reads POINT[:TYPE][@child].
@@ -80,6 +98,10 @@ func newKiller(spec string) *killer {
 	spec, k.child = strings.CutSuffix(spec, "@child")
 	point, typ, _ := strings.Cut(spec, ":")
 	k.point, k.typ = point, session.Type(typ)
+	if point == killWrite || point == killWritten {
+		// A number that cannot be read is that of no write.
+		k.nth, _ = strconv.ParseInt(typ, 10, 64)
+	}
 	return k
 }
 
@@ -229,6 +251,17 @@ func (w *deadlyWriter) Append(ctx context.Context, head int64, events []session.
 }
 
 func (w *deadlyWriter) store(head int64, events []session.Event, cells []session.Checkpoint, next func([]session.Event, []session.Checkpoint) error) error {
+	if w.k.nth > 0 {
+		hit := w.k.writes.Add(1) == w.k.nth
+		if hit && w.k.point == killWrite {
+			die()
+		}
+		err := next(events, cells)
+		if hit {
+			die()
+		}
+		return err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	at := -1

@@ -39,6 +39,7 @@ type world struct {
 	home string
 	cwd  string
 	env  map[string]string
+	exe  string // the program; "" is the test binary
 }
 
 func newWorld(t *testing.T) *world {
@@ -214,9 +215,12 @@ type process struct {
 
 func (w *world) prepare(args ...string) *process {
 	w.t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		w.t.Fatal(err)
+	exe := w.exe
+	if exe == "" {
+		var err error
+		if exe, err = os.Executable(); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 	p := &process{w: w, args: args, cmd: exec.CommandContext(bounded(w.t), exe, args...)}
 	p.cmd.Dir = w.cwd

@@ -25,28 +25,43 @@ func directives() map[string]directive {
 		"foreign":  {"foreign NAME below SESSION [ordinary] [checkpoint TEXT], and indented lines of EVENT-TYPE JSON", parseForeign},
 		"tool":     {"tool NAME [of AGENT] [asking TEXT] [until GATE]", parseTool},
 		"drop":     {"drop NAME", parseDrop},
-		"provider": {"provider NAME|default is spawn|fork|remote [able LIST] [inheriting] [publishing at GATE] [failing TEXT]", parseProvider},
-		"delegate": {"delegate TOOL to PROVIDER [about TEXT] [model NAME] [persona TEXT] [allow LIST] [deny LIST] [schema JSON] [cap N] [uncapped]", parseDelegate},
-		"when":     {"when asked TEXT | when PROVIDER is asked TEXT, and indented lines of what is answered", parseWhen},
-		"refuse":   {"refuse EVENT-TYPE TEXT | refuse writes TEXT | refuse prompt TEXT | refuse reading SESSION TEXT", parseRefuse},
-		"hook":     {"hook fails|edits|vetoes", parseHook},
-		"mount":    {"mount shell TEXT", parseMountShell},
-		"on":       {"on creation cancel RUN | on creation dispose AGENT | on creation list children of SESSION", parseOn},
+		"provider": {"provider NAME|default is spawn|fork|remote|seeding [able LIST] [inheriting] [publishing at GATE] [failing TEXT] " +
+			"[preparing at GATE] [deaf], and below one that is seeding indented lines of EVENT-TYPE JSON [at N]", parseProvider},
+		"delegate": {"delegate TOOL to PROVIDER [about TEXT] [model NAME] [persona TEXT] [allow LIST] [deny LIST] [schema JSON] [cap N] [uncapped] " +
+			"[continuable] [background]", parseDelegate},
+		"when":    {"when asked TEXT|anything else | when told by a child | when PROVIDER is asked TEXT, and indented lines of what is answered", parseWhen},
+		"refuse":  {"refuse EVENT-TYPE TEXT | refuse writes TEXT | refuse prompt TEXT | refuse reading SESSION TEXT", parseRefuse},
+		"hook":    {"hook fails|edits|vetoes", parseHook},
+		"mount":   {"mount shell TEXT", parseMountShell},
+		"notices": {"notices off", parseNotices},
+		"setup":   {"setup NAME [at GATE] [failing TEXT] [sticking TEXT]", parseSetup},
+		"offer":   {"offer send_message|interrupt_agent|list_agents|report [DELIVERY]", parseOffer},
+		"hear":    {"hear faults|inboxes", parseHear},
+		"on":      {"on creation cancel RUN|CALL | on creation dispose AGENT | on creation drain below AGENT | on creation list children of SESSION", parseOn},
 
 		// What happens.
 		"start": {"start RUN on PROVIDER for AGENT|nobody TEXT [label TEXT] [cap N] [allow LIST] [deny LIST] [filter without lists] " +
 			"[persona TEXT] [literal TEXT] [route NAME] [model NAME] [max-tokens N] [schema JSON|TEXT] [cancelled]", parseStart},
-		"change":     {"change request of RUN", parseChange},
-		"cancel":     {"cancel RUN", parseCancel},
+		"begin": {"begin CALL on PROVIDER for AGENT|nobody TEXT [label TEXT] [reserving ID] [cap N] [allow LIST] [deny LIST] " +
+			"[persona TEXT] [literal TEXT] [route NAME] [model NAME] [max-tokens N] [cancelled]", parseBegin},
+		"followup":   {"followup CALL for AGENT|nobody to CHILD TEXT [claiming AGENT|a-person] [cancelled]", parseFollowup},
+		"report":     {"report CALL of AGENT TEXT DELIVERY|unsaid [cancelled]", parseReport},
+		"drain":      {"drain below LIST | drain children LIST of AGENT | drain everything", parseDrain},
+		"host":       {"host sends CALL to CHILD of SESSION TEXT [cancelled] | host interrupts|closes|waits for CHILD of SESSION | host recovers AGENT", parseHost},
+		"withdraw":   {"withdraw NAME", parseWithdraw},
+		"compact":    {"compact AGENT", parseCompact},
+		"mend":       {"mend", parseMend},
+		"change":     {"change request of RUN|CALL | change seed of PROVIDER", parseChange},
+		"cancel":     {"cancel RUN|CALL", parseCancel},
 		"wait":       {"wait RUN [times N] [briefly]", parseWait},
 		"close":      {"close RUN [times N] [briefly]", parseClose},
 		"prompt":     {"prompt AGENT TEXT", parsePrompt},
 		"inject":     {"inject AGENT TEXT", parseInject},
-		"interrupt":  {"interrupt AGENT", parseInterrupt},
+		"interrupt":  {"interrupt AGENT [by AGENT]", parseInterrupt},
 		"switch":     {"switch AGENT sandbox NAME", parseSwitch},
 		"dispose":    {"dispose AGENT", parseDispose},
 		"open":       {"open GATE", parseOpen},
-		"hold":       {"hold writes|readers at GATE", parseHold},
+		"hold":       {"hold writes|readers|turns at GATE", parseHold},
 		"pass":       {"pass DURATION", parsePass},
 		"unregister": {"unregister PROVIDER", parseUnregister},
 		"unmount":    {"unmount TOOL", parseUnmount},
@@ -62,7 +77,8 @@ func directives() map[string]directive {
 		"describe":   {"describe TOOL [parameters]", parseDescribe},
 		"providers":  {"providers", parseProviders},
 		"received":   {"received PROVIDER", parseReceived},
-		"operations": {"operations of RUN", parseOperations},
+		"prepared":   {"prepared PROVIDER", parsePrepared},
+		"operations": {"operations of RUN|service|host", parseOperations},
 		"identify":   {"identify SESSION", parseIdentify},
 		"overlap":    {"overlap", parseOverlap},
 		"stored":     {"stored [AGENT]", parseStored},
@@ -101,6 +117,11 @@ func parseLimit(a *args) action {
 	a.literal("depth")
 	n := a.number("a number")
 	return before("limit", func(w *world) { w.opts.MaxDepth = &n })
+}
+
+func parseNotices(a *args) action {
+	a.literal("off")
+	return before("notices", func(w *world) { w.opts.NoNotices = true })
 }
 
 // capabilities takes a list of the four by their names.

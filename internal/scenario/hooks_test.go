@@ -25,28 +25,32 @@ func (w *world) listen(era int) {
 	s.Agents.AddHooks(agent.Hooks{
 		Created: func(a *agent.Agent) error {
 			h := a.Session().Header()
-			if h.Origin == session.OriginSubagent && !w.known(a.ID()) {
-				hear(func() {
-					w.born[a.ID()] = a
-					w.created(a.ID(), h.ParentSession)
-				})
+			if h.Origin != session.OriginSubagent {
+				return nil
+			}
+			again := w.known(a.ID())
+			hear(func() {
+				w.follow(a.ID())
+				w.born[a.ID()], w.heads[a] = a, a.Session().Head()
+				w.created(a.ID(), h.ParentSession, again)
+			})
+			if !again {
 				w.trigger("created")
 			}
 			return nil
 		},
 		Disposed: func(a *agent.Agent) {
 			h := a.Session().Header()
-			if h.Origin == session.OriginSubagent {
-				hear(func() { w.disposed(a.ID(), h.ParentSession) })
-				return
+			how := " is disposed"
+			if slices.ContainsFunc(s.Agents.List(), func(b *agent.Agent) bool { return b.Session().Header().ParentSession == a.ID() }) {
+				how = " is disposed, before its children"
 			}
-			orphans := slices.ContainsFunc(s.Agents.List(), func(b *agent.Agent) bool { return b.Owner() == a })
 			hear(func() {
-				line := w.names.name(a.ID()) + " is disposed"
-				if orphans {
-					line += ", before its children"
+				if h.Origin == session.OriginSubagent {
+					w.disposed(a.ID(), h.ParentSession, how)
+					return
 				}
-				w.last = append(w.last, line)
+				w.last = append(w.last, w.names.name(a.ID())+how)
 			})
 		},
 	})
@@ -62,7 +66,7 @@ func (w *world) listen(era int) {
 			_, live := s.Agents.Get(e.ID)
 			hear(func() { w.started(e, live, w.returned[e.ID]) })
 		},
-		Ended: func(e subagent.EndEdge) { hear(func() { w.ended(e) }) },
+		Ended: func(e subagent.EndEdge) { hear(func() { w.settled(e) }) },
 	}, nil)
 }
 

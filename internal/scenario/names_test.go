@@ -57,17 +57,26 @@ type told struct {
 }
 
 // tell notes something about a child. The world's lock is held.
-func (w *world) tell(t *told) { w.told = append(w.told, t) }
+func (w *world) tell(t *told) {
+	w.follow(t.child)
+	if w.lasting[t.child] {
+		t.late = 0 // all of it has its order
+	}
+	w.told = append(w.told, t)
+}
 
-func (w *world) created(child, parent session.ID) {
+func (w *world) created(child, parent session.ID, again bool) {
 	w.tell(&told{child: child, parent: parent, kind: "child", line: func(n *names) string {
+		if again {
+			return fmt.Sprintf("%s is opened again under %s", n.name(child), n.name(parent))
+		}
 		return fmt.Sprintf("%s is created under %s", n.name(child), n.name(parent))
 	}})
 }
 
-func (w *world) disposed(child, parent session.ID) {
+func (w *world) disposed(child, parent session.ID, how string) {
 	w.tell(&told{child: child, parent: parent, kind: "child", late: 2, line: func(n *names) string {
-		return n.name(child) + " is disposed"
+		return n.name(child) + how
 	}})
 }
 
@@ -76,8 +85,15 @@ func (w *world) started(e subagent.StartEdge, live, late bool) {
 	if !e.Local {
 		kind = e.Provider
 	}
-	w.tell(&told{child: e.ID, parent: e.Parent.ID(), kind: kind, label: e.Label, runID: e.RunID, line: func(n *names) string {
-		line := fmt.Sprintf("subagent/start %s: %s on %s for %s", n.name(session.ID(e.RunID)), n.name(e.ID), e.Provider, n.name(e.Parent.ID()))
+	if e.Epoch > 0 {
+		w.lasting[e.ID] = true
+	}
+	w.tell(&told{child: e.ID, parent: parentOf(&e), kind: kind, label: e.Label, runID: e.RunID, line: func(n *names) string {
+		who := "nobody who is live"
+		if e.Parent != nil {
+			who = n.name(e.Parent.ID())
+		}
+		line := fmt.Sprintf("subagent/start %s: %s on %s for %s", n.name(session.ID(e.RunID)), n.name(e.ID), e.Provider, who)
 		if e.Label != "" {
 			line += fmt.Sprintf(", label %q", e.Label)
 		}
@@ -91,6 +107,9 @@ func (w *world) started(e subagent.StartEdge, live, late bool) {
 		default:
 			line += ", remote"
 		}
+		if e.Epoch > 0 {
+			line += fmt.Sprintf(", epoch %d", e.Epoch)
+		}
 		if late {
 			line += ", told after Start had returned"
 		}
@@ -98,14 +117,22 @@ func (w *world) started(e subagent.StartEdge, live, late bool) {
 	}})
 }
 
-func (w *world) ended(e subagent.EndEdge) {
-	w.tell(&told{child: e.ID, parent: e.Parent.ID(), kind: "child", runID: e.RunID, late: 1, line: func(n *names) string {
+// parentOf returns the id of the agent that delegated, or "".
+func parentOf(e *subagent.StartEdge) session.ID {
+	if e.Parent == nil {
+		return ""
+	}
+	return e.Parent.ID()
+}
+
+func (w *world) settled(e subagent.EndEdge) {
+	w.tell(&told{child: e.ID, parent: parentOf(&e.StartEdge), kind: "child", runID: e.RunID, late: 1, line: func(n *names) string {
 		line := fmt.Sprintf("subagent/end %s: %s", n.name(session.ID(e.RunID)), e.StopReason)
 		if e.Output != nil {
 			line += " " + blocks(e.Output)
 		}
 		if e.Failure != nil {
-			line += fmt.Sprintf(", failure %s: %s", e.Failure.Code, e.Failure.Text)
+			line += fmt.Sprintf(", failure %s: %s", e.Failure.Code, strings.ReplaceAll(e.Failure.Text, "\n", " / "))
 		}
 		return line
 	}})
@@ -136,13 +163,14 @@ func (w *world) nameChildren() {
 			return cmp.Or(compareNames(w.names.of[string(a.parent)], w.names.of[string(b.parent)]), cmp.Compare(w.callOf(a), w.callOf(b)))
 		})
 		for _, t := range ripe {
-			name := w.names.next(t.kind)
-			w.names.of[string(t.child)] = name
-			if a := w.born[t.child]; a != nil {
-				w.agents[name] = a
-			}
+			w.names.of[string(t.child)] = w.names.next(t.kind)
 		}
 		fresh = rest
+	}
+	for _, t := range w.told {
+		if a := w.born[t.child]; a != nil {
+			w.agents[w.names.of[string(t.child)]] = a
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package scenario_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -14,8 +15,11 @@ import (
 // parseWhen scripts what is answered to a prompt: by models, one line for each call,
 // or by a child of a remote provider, in one line.
 func parseWhen(a *args) action {
-	if a.peek("asked") {
-		return parseAsked(a)
+	switch {
+	case a.peek("asked"):
+		return parseAsked(a, false)
+	case a.peek("told"):
+		return parseAsked(a, true)
 	}
 	name := a.word("asked or a provider")
 	a.literal("is")
@@ -37,8 +41,20 @@ func parseWhen(a *args) action {
 	}
 }
 
-func parseAsked(a *args) action {
-	prompt := a.text("a text")
+// parseAsked parses what a model answers to a prompt, or to what a child tells.
+func parseAsked(a *args, told bool) action {
+	prompt := anything
+	switch {
+	case told:
+		prompt = anyChild
+		a.literal("by")
+		a.literal("a")
+		a.literal("child")
+	case a.peek("anything"):
+		a.literal("else")
+	default:
+		prompt = a.text("a text")
+	}
 	var steps []func(w *world) scripted.Step
 	a.lines(func(l *args) {
 		var parts []func(w *world) scripted.Part
@@ -59,11 +75,49 @@ func parseAsked(a *args) action {
 		}
 		// A call too many fails, instead of going on for ever.
 		made = append(made, scripted.Step{scripted.Fail("STORY", fmt.Sprintf("the story has no line for call %d of %q", len(steps)+1, prompt))})
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		w.answers[prompt] = made
-		if w.sys != nil {
-			w.sys.Answer(prompt, made...)
+	}
+}
+
+// anything and anyChild stand for prompts that no line names, and for what children tell.
+const (
+	anything = "anything else"
+	anyChild = "told by a child"
+)
+
+// answer is what the model of the story says.
+func (w *world) answer(_ context.Context, req *llm.Request) (scripted.Step, error) {
+	prompt, turn := scripted.PromptText(req), scripted.Turn(req)
+	for i := len(turn) - 1; i >= 0; i-- {
+		if k := turn[i].Source.Kind; k == message.SourceSubagentSettled || k == message.SourceSubagentReport {
+			prompt, turn = anyChild, turn[i+1:]
+			break
 		}
 	}
+	if req.Purpose != llm.PurposeStep {
+		prompt, turn = anything, nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	steps := w.answers[prompt]
+	switch {
+	case len(steps) > 0:
+	case prompt == anyChild:
+		return scripted.Step{scripted.SayLiteral("Noted.")}, nil
+	case len(w.answers[anything]) > 0:
+		steps = w.answers[anything]
+	default:
+		return nil, fmt.Errorf("no answer was given for the prompt %q", prompt)
+	}
+	n := 0
+	for _, m := range turn {
+		if m.Role == message.RoleAssistant {
+			n++
+		}
+	}
+	return steps[min(n, len(steps)-1)], nil
 }
 
 // parsePart reads one part of what a model answers.
@@ -81,7 +135,10 @@ func parsePart(l *args) func(w *world) scripted.Part {
 		if l.more() && l.tokens[l.at].kind == textToken {
 			return always(scripted.CallLiteral(tool, l.text("arguments")))
 		}
-		return always(scripted.CallLiteral(tool, l.json("arguments")))
+		args := l.json("arguments")
+		return func(w *world) scripted.Part {
+			return scripted.CallFunc(tool, func(*llm.Request) (string, error) { return w.fill(args), nil })
+		}
 	case "hold":
 		l.literal("at")
 		gate := l.word("a gate")

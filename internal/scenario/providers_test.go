@@ -3,6 +3,7 @@ package scenario_test
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
@@ -16,11 +17,19 @@ import (
 func parseProvider(a *args) action {
 	name := a.word("a name")
 	a.literal("is")
-	kind := a.literal("spawn", "fork", "remote")
+	kind := a.literal("spawn", "fork", "remote", "seeding")
 	remote := &subagenttest.Scripted{ProviderName: name}
-	var gate, failing string
+	var gate, failing, preparing string
+	var deaf bool
 	a.options(func(word string) bool {
 		switch word {
+		case "preparing":
+			a.literal("at")
+			preparing = a.word("a gate")
+			return kind != "remote"
+		case "deaf":
+			deaf = true
+			return preparing != ""
 		case "able":
 			remote.Caps = capabilities(a)
 		case "inheriting":
@@ -29,7 +38,9 @@ func parseProvider(a *args) action {
 			a.literal("at")
 			gate = a.word("a gate")
 		case "failing":
-			failing = a.text("a text")
+			if failing = a.text("a text"); kind != "remote" {
+				return true
+			}
 		default:
 			return false
 		}
@@ -38,15 +49,36 @@ func parseProvider(a *args) action {
 		}
 		return true
 	})
+	var seed []session.Event
+	if kind == "seeding" {
+		a.lines(func(l *args) {
+			e := session.Event{Type: session.Type(l.word("an event type")), Seq: int64(len(seed))}
+			data := []byte(l.json("a payload"))
+			switch e.Type {
+			case session.TypeUserMessage, session.TypeAssistantMessage, session.TypeToolResult:
+				e.Op = session.OpAppend
+			}
+			if l.peek("at") {
+				e.Seq = l.number("a number")
+			}
+			seed = append(seed, session.RawEvent(e, data))
+		})
+	}
 	return func(w *world) {
-		p := &provider{plays: map[string]subagenttest.Play{}}
+		p := &provider{plays: map[string]subagenttest.Play{}, preparing: preparing, deaf: deaf, seed: slices.Clone(seed)}
+		if kind != "remote" {
+			p.prepFailing = failing
+		}
+		if preparing != "" {
+			w.gate(preparing)
+		}
 		var impl subagent.Provider
 		own := name
 		if name == "default" {
 			own = "" // which is the kind's own name
 		}
 		switch kind {
-		case "spawn":
+		case "spawn", "seeding":
 			impl = spawn.New(own)
 		case "fork":
 			impl = fork.New(own)
@@ -68,7 +100,11 @@ func parseProvider(a *args) action {
 				remote.Publishing = func(context.Context) error { return errors.New(failing) }
 			}
 		}
-		unregister, err := w.system().Service.Register(&recorder{impl, w})
+		var watched subagent.Provider = &recorder{impl, w}
+		if _, ok := impl.(subagent.ContinuablePreparer); ok {
+			watched = &preparer{watched, impl.(subagent.ContinuablePreparer), w, p}
+		}
+		unregister, err := w.system().Service.Register(watched)
 		if err != nil {
 			w.say("refused, %s", failure(err))
 			return
@@ -120,6 +156,10 @@ func parseDelegate(a *args) action {
 			cfg.OutputSchema = []byte(a.json("a schema"))
 		case "uncapped":
 			cfg.ProviderManaged = true
+		case "continuable":
+			cfg.Continuable = true
+		case "background":
+			cfg.Background = true
 		default:
 			return false
 		}

@@ -243,12 +243,15 @@ func parseHook(a *args) action {
 
 func parseOn(a *args) action {
 	a.literal("creation")
-	what := a.literal("cancel", "dispose", "list")
+	what := a.literal("cancel", "dispose", "drain", "list")
 	var name string
 	var ask func(*world) []string
 	if what == "list" {
 		ask = listing(a)
 	} else {
+		if what == "drain" {
+			a.literal("below")
+		}
 		name = a.word("a name")
 	}
 	return func(w *world) {
@@ -257,7 +260,10 @@ func parseOn(a *args) action {
 		w.triggers = append(w.triggers, trigger{"created", func() {
 			switch what {
 			case "cancel":
-				w.runs[name].cancel(errStory)
+				w.canceller(name)(errStory)
+			case "drain":
+				wait := w.sys.Service.DrainDescendants(w.agents[name])
+				w.ended("the drain below "+name, func() error { return wait(context.WithoutCancel(w.t.Context())) })
 			case "dispose":
 				w.agents[name].CloseAdmission(false)
 			case "list":

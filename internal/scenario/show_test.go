@@ -236,13 +236,54 @@ func received(req *subagent.ResolvedRequest) string {
 	return strings.Join(append(parts, "descriptor "+descriptor(req.Descriptor)), ", ")
 }
 
-// parseOperations lists what the holder of a run can do with it.
+// parsePrepared shows all that a provider was given to prepare children with.
+func parsePrepared(a *args) action {
+	name := a.word("a provider")
+	return func(w *world) {
+		p := w.providers[name]
+		if p == nil {
+			w.fatal("no provider is named %q", name)
+		}
+		w.mu.Lock()
+		list := p.prepared
+		w.mu.Unlock()
+		for _, got := range list {
+			var parts []string
+			v := reflect.ValueOf(got.prep)
+			for i := range v.NumField() {
+				field := v.Field(i).Interface()
+				if a, ok := field.(*agent.Agent); ok {
+					field = a.ID()
+				}
+				parts = append(parts, fmt.Sprintf("%s %v", v.Type().Field(i).Name, field))
+			}
+			ended := "its context is over"
+			if got.ctx.Err() == nil {
+				ended = "its context is open"
+			}
+			w.say("asked for %s; %s", strings.Join(parts, ", "), ended)
+		}
+		if list == nil {
+			w.say("never asked")
+		}
+	}
+}
+
+// parseOperations lists what the holder of a run can do with it, what the service
+// offers, or what a host can do.
 func parseOperations(a *args) action {
 	a.literal("of")
-	name := a.word("a run")
+	name := a.word("a run, service or host")
 	return func(w *world) {
-		w.startedRun(name)
 		t := reflect.TypeFor[subagent.Run]()
+		switch name {
+		case "service":
+			t = reflect.TypeFor[*subagent.Service]()
+		case "host":
+			t = reflect.TypeFor[*subagent.Host]()
+		default:
+			w.startedRun(name)
+		}
 		var names []string
 		for m := range t.Methods() {
 			names = append(names, m.Name)

@@ -98,33 +98,30 @@ func parseStart(a *args) action {
 
 // parseChange has the caller of a start scribble over everything that it handed over.
 func parseChange(a *args) action {
-	a.literal("request")
+	if a.literal("request", "seed") == "seed" {
+		a.literal("of")
+		name := a.word("a provider")
+		return func(w *world) {
+			if w.providers[name] == nil || w.providers[name].seed == nil {
+				w.fatal("no provider %q seeds", name)
+			}
+			for i := range w.providers[name].seed {
+				w.providers[name].seed[i] = session.Event{}
+			}
+		}
+	}
 	a.literal("of")
-	name := a.word("a run")
+	name := a.word("a run or a call")
 	return func(w *world) {
+		if c := w.calls[name]; c != nil && c.req != nil {
+			scribble(c.req.Prompt, nil, c.req.Persona, c.req.ToolFilter, c.req.MaxDepth)
+			return
+		}
 		r := w.runs[name]
 		if r == nil {
 			w.fatal("no run is named %q", name)
 		}
-		r.req.Prompt[0] = message.Text("changed")
-		for _, s := range []*string{r.req.Label} {
-			if s != nil {
-				*s = "changed"
-			}
-		}
-		if r.req.Persona != nil {
-			r.req.Persona.Text = "changed"
-		}
-		if f := r.req.ToolFilter; f != nil {
-			for _, names := range [][]string{f.Allow, f.Deny} {
-				for i := range names {
-					names[i] = "changed"
-				}
-			}
-		}
-		if r.req.MaxDepth != nil {
-			*r.req.MaxDepth = 99
-		}
+		scribble(r.req.Prompt, r.req.Label, r.req.Persona, r.req.ToolFilter, r.req.MaxDepth)
 		for i := range r.req.OutputSchema {
 			r.req.OutputSchema[i] = 'x'
 		}
@@ -132,13 +129,41 @@ func parseChange(a *args) action {
 }
 
 func parseCancel(a *args) action {
-	name := a.word("a run")
-	return func(w *world) {
-		if w.runs[name] == nil {
-			w.fatal("no run is named %q", name)
-		}
-		w.runs[name].cancel(errStory)
+	name := a.word("a run or a call")
+	return func(w *world) { w.canceller(name)(errStory) }
+}
+
+// scribble changes what the parts of a request hold.
+func scribble(prompt []message.Block, label *string, p *subagent.Persona, f *session.ToolFilter, depth *int64) {
+	prompt[0] = message.Text("changed")
+	if label != nil {
+		*label = "changed"
 	}
+	if p != nil {
+		p.Text = "changed"
+	}
+	if f != nil {
+		for _, names := range [][]string{f.Allow, f.Deny} {
+			for i := range names {
+				names[i] = "changed"
+			}
+		}
+	}
+	if depth != nil {
+		*depth = 99
+	}
+}
+
+// canceller returns what ends the context of a run's start, or of a call.
+func (w *world) canceller(name string) context.CancelCauseFunc {
+	w.t.Helper()
+	switch {
+	case w.runs[name] != nil:
+		return w.runs[name].cancel
+	case w.calls[name] == nil:
+		w.fatal("no run and no call is named %q", name)
+	}
+	return w.calls[name].cancel
 }
 
 // several parses what wait and close have in common.
@@ -217,11 +242,6 @@ func sending(a *args, send func(*agent.Agent, message.Message) error) action {
 func parsePrompt(a *args) action { return sending(a, (*agent.Agent).Followup) }
 func parseInject(a *args) action { return sending(a, (*agent.Agent).Inject) }
 
-func parseInterrupt(a *args) action {
-	name := a.word("an agent")
-	return func(w *world) { w.check(w.agent(name).Cancel(session.Cause{Kind: session.CauseUser}, false)) }
-}
-
 func parseSwitch(a *args) action {
 	name := a.word("an agent")
 	a.literal("sandbox")
@@ -256,11 +276,20 @@ func parseOpen(a *args) action {
 }
 
 func parseHold(a *args) action {
-	what := a.literal("writes", "readers")
+	what := a.literal("writes", "readers", "turns")
 	a.literal("at")
 	gate := a.word("a gate")
 	return func(w *world) {
 		open := w.gate(gate)
+		if what == "turns" {
+			w.system().Agents.AddHooks(agent.Hooks{TurnOpen: func(a *agent.Agent, _ int64) ([]session.Draft, error) {
+				if a.Session().Header().Origin == session.OriginSubagent {
+					<-open
+				}
+				return nil, nil
+			}})
+			return
+		}
 		w.faults.set(func(f *faults) {
 			if what == "writes" {
 				f.gate = open
@@ -307,10 +336,24 @@ func parseEnd(a *args) action {
 	return func(w *world) {
 		s, ctx := w.system(), context.WithoutCancel(w.t.Context())
 		s.Service.CloseAdmission()
+		var roots []*agent.Agent
+		for _, a := range s.Agents.Roots() {
+			if a.Root() {
+				roots = append(roots, a)
+				a.CloseAdmission(true)
+			}
+		}
+		if err := s.Service.Close(ctx); err != nil {
+			w.say("closing the service: %s", failure(err))
+		}
+		for _, a := range roots {
+			if err := a.Dispose(ctx, true); err != nil {
+				w.say("closing %s: %s", a.ID(), failure(err))
+			}
+		}
 		if err := s.Agents.Close(ctx); err != nil {
 			w.say("closing the agents: %s", failure(err))
 		}
-		w.check(s.Service.Close(ctx))
 		for _, live := range s.Sessions.Close() {
 			w.say("session %s is still live", live.ID())
 		}
@@ -340,6 +383,7 @@ func (w *world) forget() {
 	w.sys = nil
 	w.era++
 	w.runs, w.providers, w.mounts, w.tools = map[string]*run{}, map[string]*provider{}, map[string]func(){}, map[string]func(){}
+	w.setups = map[string]func() error{}
 	w.gone, w.agents = w.agents, map[string]*agent.Agent{}
 	w.ops = nil
 }

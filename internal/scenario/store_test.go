@@ -18,6 +18,8 @@ type faults struct {
 	write  error         // what the store says to every write about a subagent
 	gate   chan struct{} // where writes wait, if not nil
 
+	subs map[session.ID]bool // the sessions of subagents that were created
+
 	read     map[session.ID]error // what the store says once to who reads a log
 	readGate chan struct{}        // where readers of logs wait, if not nil
 	readers  int                  // how many logs are being read
@@ -83,13 +85,23 @@ func (s *store) Create(ctx context.Context, h session.Header, m session.Meta, fi
 		return nil, err
 	}
 	w, err := s.Store.Create(ctx, h, m, first, cells)
+	if sub && err == nil {
+		s.faults.set(func(f *faults) {
+			if f.subs == nil {
+				f.subs = map[session.ID]bool{}
+			}
+			f.subs[h.ID] = true
+		})
+	}
 	return s.wrap(w, sub), err
 }
 
 // Open implements session.Store.
 func (s *store) Open(ctx context.Context, id session.ID) (session.Writer, error) {
 	w, err := s.Store.Open(ctx, id)
-	return s.wrap(w, false), err
+	sub := false
+	s.faults.set(func(f *faults) { sub = f.subs[id] })
+	return s.wrap(w, sub), err
 }
 
 // Inspect implements session.Store.

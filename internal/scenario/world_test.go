@@ -3,9 +3,11 @@ package scenario_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -37,20 +39,25 @@ type world struct {
 
 	agents    map[string]*agent.Agent
 	runs      map[string]*run
+	calls     map[string]*call
+	setups    map[string]func() error // withdraw
 	providers map[string]*provider
 	mounts    map[string]func()
 	tools     map[string]func() // unregister
 	gates     map[string]chan struct{}
-	answers   map[string][]scripted.Step
 	asking    map[string]string // tools that ask before they run, with the reason
 	shells    shell.Slot
 	gone      map[string]*agent.Agent // of an earlier process
 
 	names names
 
-	mu       sync.Mutex // guards following
-	era      int        // how often the system was made
+	hearing atomic.Bool // of faults
+
+	mu       sync.Mutex                 // guards following
+	answers  map[string][]scripted.Step // by prompt, and those of unasked and untold
+	era      int                        // how often the system was made
 	born     map[session.ID]*agent.Agent
+	lasting  map[session.ID]bool // children that are continuable
 	told     []*told
 	news     []string // what is no matter of one child, in order
 	last     []string // the same, of what comes after the children
@@ -74,6 +81,13 @@ type provider struct {
 	remote     *subagenttest.Scripted // nil for a provider in this process
 	plays      map[string]subagenttest.Play
 	unregister func()
+
+	// Of one under which continuable children can begin.
+	preparing   string // the gate at which preparations wait
+	deaf        bool   // to the end of their contexts
+	prepFailing string
+	seed        []session.Event
+	prepared    []preparation // guarded by the world's mu
 }
 
 // op is a call that a step made; it may go on while later steps run.
@@ -92,7 +106,8 @@ type trigger struct {
 
 func newWorld(t *testing.T) *world {
 	return &world{
-		t: t, agents: map[string]*agent.Agent{}, runs: map[string]*run{}, providers: map[string]*provider{},
+		t: t, agents: map[string]*agent.Agent{}, runs: map[string]*run{}, calls: map[string]*call{}, providers: map[string]*provider{},
+		setups: map[string]func() error{}, lasting: map[session.ID]bool{},
 		mounts: map[string]func(){}, tools: map[string]func(){}, gates: map[string]chan struct{}{},
 		answers: map[string][]scripted.Step{}, asking: map[string]string{},
 		names: newNames(), born: map[session.ID]*agent.Agent{}, heads: map[*agent.Agent]int64{}, made: map[session.ID]subagent.Run{}, returned: map[session.ID]bool{},
@@ -123,10 +138,9 @@ func (w *world) system() *subagenttest.System {
 	w.opts.Projections, err = projection.NewRegistry(projection.BuiltIn()...)
 	w.check(err)
 	w.opts.Validators = []session.Validator{w.faults.validate}
+	w.opts.Logger = slog.New(faultLog{slog.DiscardHandler, w})
 	w.sys = subagenttest.NewSystem(w.t, w.opts)
-	for prompt, steps := range w.answers {
-		w.sys.Answer(prompt, steps...)
-	}
+	w.sys.Otherwise(scripted.Step{scripted.Func(w.answer)})
 	w.mu.Lock()
 	w.era++
 	w.mu.Unlock()
@@ -236,13 +250,18 @@ func (w *world) play(path string, st *step) []string {
 func (w *world) outcome() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for _, id := range byName(w, w.lasting) {
+		w.follow(id)
+	}
 	w.nameChildren()
 	lines := w.news
 	w.news = nil
 	lines = append(lines, w.lanes()...)
 	for _, name := range sorted(w.agents) {
 		if a := w.agents[name]; a.Session().Header().Origin == "" {
-			lines = append(lines, w.turns(name, a)...)
+			for _, turn := range w.ends(a) {
+				lines = append(lines, name+" ends "+turn)
+			}
 		}
 	}
 	slices.SortFunc(w.last, compareNames) // agents of one step end in any order
@@ -261,8 +280,8 @@ func (w *world) outcome() []string {
 	return lines
 }
 
-// turns tells the turns of an agent that ended since it was last asked.
-func (w *world) turns(name string, a *agent.Agent) (lines []string) {
+// ends tells the turns of an agent that ended since it was last asked. The lock is held.
+func (w *world) ends(a *agent.Agent) (turns []string) {
 	said := "nothing"
 	for e := range a.Session().Events(w.heads[a]) {
 		switch p := e.Payload().(type) {
@@ -271,11 +290,11 @@ func (w *world) turns(name string, a *agent.Agent) (lines []string) {
 		case *session.AssistantMessage:
 			said = blocks(p.Message.Content)
 		case *session.TurnEnd:
-			lines = append(lines, fmt.Sprintf("%s ends turn %d: %s, saying %s", name, p.Turn, turnEnd(p), said))
+			turns = append(turns, fmt.Sprintf("turn %d: %s, saying %s", p.Turn, turnEnd(p), said))
 			w.heads[a] = e.Seq + 1
 		}
 	}
-	return lines
+	return turns
 }
 
 func (w *world) trigger(when string) {

@@ -47,12 +47,16 @@ func nextStep(code subagent.Code) string {
 	return ""
 }
 
-// advised gives a failure of the seam its code, what failed and the next step.
+// advised gives a failure of the seam its code, what failed and the next step. One that
+// may have had an effect all the same says nothing else.
 func advised(what string, err error) error {
 	var code subagent.Code
 	var se *subagent.Error
 	var live *agent.LimitError
 	switch {
+	case errors.Is(err, agent.ErrUncertain):
+		return &tool.Error{Code: tool.CodeOutcomeUnknown, Err: err, Msg: fmt.Sprintf(
+			"it is not certain whether this call had any effect: %v\nDo not make it again before you have found out.", err)}
 	case errors.As(err, &se):
 		code = se.Code
 	case errors.As(err, &live):

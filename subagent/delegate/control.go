@@ -25,6 +25,9 @@ const (
 //go:embed send_message.md
 var sendText string
 
+//go:embed send_notice.md
+var sendNotice string
+
 //go:embed interrupt_agent.md
 var interruptText string
 
@@ -88,7 +91,11 @@ func stringsOf(data []byte) (map[string]string, error) {
 // (seam IA). They are registered once, for all agents; who may do what to whom is decided
 // by the service for the exact live agent that calls.
 func Control(svc *subagent.Service, interrupter *subagent.Interrupter) []tool.Definition {
-	defs := []tool.Definition{define(svc, SendTool, sendText,
+	text := strings.TrimSpace(sendText)
+	if svc.Notices() {
+		text += " " + strings.TrimSpace(sendNotice)
+	}
+	defs := []tool.Definition{define(svc, SendTool, text,
 		`{"type":"object","properties":{`+
 			`"subagent_id":{"type":"string","minLength":1,"description":"The id that you got when the subagent was started."},`+
 			`"message":{"type":"string","description":"What it shall do or know next, complete in itself."}`+

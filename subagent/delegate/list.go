@@ -48,7 +48,10 @@ func list(ctx context.Context, svc *subagent.Service, caller *agent.Agent, args 
 	after := args["after"]
 	for first := true; first || after != "" && len(lines) < listPage; first = false {
 		p, err := page(ctx, caller.ID(), subagent.ListPage{Limit: listPage, After: after})
-		if err != nil {
+		switch {
+		case err != nil && context.Cause(ctx) != nil:
+			return reply{}, err // the call was cancelled, whatever the listing calls it
+		case err != nil:
 			return reply{}, advised("the subagents could not be listed", err)
 		}
 		for i := range p.Rows {

@@ -74,6 +74,7 @@ type System struct {
 	answers map[string][]scripted.Step
 	other   []scripted.Step
 	crashed bool
+	failing bool
 }
 
 // NewSystem returns a running system.
@@ -94,7 +95,10 @@ func NewSystem(t testing.TB, o Options) *System {
 	}
 	s.Sessions, err = session.NewRegistry(ctx, cfg)
 	check(err)
-	s.Adapter = scripted.New(scripted.Script{{Name: "answers", Repeat: true, Steps: []scripted.Step{{scripted.Func(s.answer)}}}}, scripted.Options{})
+	s.Adapter = scripted.New(scripted.Script{
+		{Name: "answers", Repeat: true, Steps: []scripted.Step{{scripted.Func(s.answer)}}},
+		{Name: "summaries", Purpose: llm.PurposeCompaction, Repeat: true, Steps: []scripted.Step{{scripted.Func(s.answer)}}},
+	}, scripted.Options{})
 	if o.Adapter == nil {
 		o.Adapter = s.Adapter
 	}
@@ -130,7 +134,7 @@ func NewSystem(t testing.TB, o Options) *System {
 
 func (s *System) close(t testing.TB, ctx context.Context) {
 	s.mu.Lock()
-	crashed := s.crashed
+	crashed, failing := s.crashed, s.failing
 	s.mu.Unlock()
 	// As at the end of a process: the roots stop first, then continuable children end,
 	// children first (seam SCOPE-17).
@@ -142,7 +146,7 @@ func (s *System) close(t testing.TB, ctx context.Context) {
 			a.CloseAdmission(true)
 		}
 	}
-	if err := s.Service.Close(ctx); err != nil && (!crashed || !fenced(err)) {
+	if err := s.Service.Close(ctx); err != nil && (!crashed || !fenced(err)) && (!failing || !errors.Is(err, subagent.ErrTeardownFailed)) {
 		t.Errorf("close the service: %v", err)
 	}
 	var errs []error
@@ -170,6 +174,14 @@ func (s *System) Crashed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.crashed = true
+}
+
+// Failing says that children are made to fail at their end: that the service tells so when
+// it is closed is no fault then.
+func (s *System) Failing() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failing = true
 }
 
 // fenced reports whether nothing is wrong but that another process owns the logs.

@@ -1,0 +1,6 @@
+//go:build unix && soak
+
+package main
+
+// restartRuns is how many times TestRestarts plays.
+const restartRuns = 20_000
