@@ -268,11 +268,10 @@ func (s *Session) encode(d *Draft, seq, now int64) (Event, *typeInfo, error) {
 	return e.Surface(op, d.Sources), info, nil
 }
 
-// arenaSize doubles from 3 KiB, in which the payloads of a one-shot child fit, to
-// 64 KiB, so that a short log stays small and a
-// long one allocates rarely.
+// arenaSize doubles from what the payloads of a one-shot child fit into, and a piece of
+// memory is, to 64 KiB, so that a short log stays small and a long one allocates rarely.
 func (s *Session) arenaSize() int {
-	return min(max(3072, cap(s.arena)*2), 64<<10)
+	return min(max(2688, cap(s.arena)*2), 64<<10)
 }
 
 // apply moves the folds over a checked event that stands in the log.
