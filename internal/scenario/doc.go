@@ -114,7 +114,7 @@
 //	switch AGENT sandbox NAME
 //	dispose AGENT
 //	open GATE
-//	hold writes|readers|turns at GATE
+//	hold writes|readers|turns of AGENT|subagents at GATE
 //	pass DURATION
 //	unregister PROVIDER
 //	unmount TOOL
