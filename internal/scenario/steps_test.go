@@ -406,6 +406,13 @@ func parseResume(a *args) action {
 	})
 	return func(w *world) {
 		old := w.gone[name]
+		if a := w.agents[name]; a != nil {
+			// It was disposed in this process.
+			if w.gone == nil {
+				w.gone = map[string]*agent.Agent{}
+			}
+			old, w.gone[name] = a, a
+		}
 		if old == nil {
 			w.fatal("no agent %q was there before", name)
 		}
