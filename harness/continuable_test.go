@@ -94,8 +94,8 @@ func TestContinuableTools(t *testing.T) {
 	}
 	// A filter that could have no effect is a mistake.
 	for text, want := range map[string]string{
-		on + "agents: {a: {tools: {deny: [report]}}}\n": `agents.a.tools.deny: every continuable child has "report"`,
-		"tools: {deny: [send_message]}\n":               `tools.deny: no tool is named "send_message"`,
+		on + "agents: {a: {tools: {deny: [report]}}}\n":                          `agents.a.tools.deny: every continuable child has "report"`,
+		"tools: {deny: [send_message]}\n":                                        `tools.deny: no tool is named "send_message"`,
 		on + "subagents: {interrupt: false}\ntools: {deny: [interrupt_agent]}\n": `tools.deny: no tool is named "interrupt_agent"`,
 	} {
 		_, err := lasting(t, text, scripted.New(nil, scripted.Options{}), memory.New())

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"slices"
@@ -96,6 +97,21 @@ func RawEvent(e Event, data []byte) Event {
 // AppendEnvelope appends the event as one JSON object, the form in which it is
 // stored, exported and streamed (core S1).
 func (e *Event) AppendEnvelope(buf []byte) []byte {
+	return append(append(e.appendHead(buf), e.data...), '}')
+}
+
+// WriteEnvelope writes what AppendEnvelope appends, and a line feed, without a copy of
+// the payload, which may be long. The error is w's.
+func (e *Event) WriteEnvelope(w *bufio.Writer) error {
+	// A bufio.Writer keeps its error: the last write tells of all of them.
+	_, _ = w.Write(e.appendHead(w.AvailableBuffer()))
+	_, _ = w.Write(e.data)
+	_, err := w.WriteString("}\n")
+	return err
+}
+
+// appendHead appends an envelope up to the payload.
+func (e *Event) appendHead(buf []byte) []byte {
 	buf = append(buf, `{"type":`...)
 	buf = jsonx.AppendString(buf, string(e.Type))
 	buf = append(buf, `,"seq":`...)
@@ -120,9 +136,7 @@ func (e *Event) AppendEnvelope(buf []byte) []byte {
 	if sources := e.Sources(); sources != nil {
 		buf = appendSeqs(append(buf, `,"sourceEventSeqs":`...), sources)
 	}
-	buf = append(buf, `,"data":`...)
-	buf = append(buf, e.data...)
-	return append(buf, '}')
+	return append(buf, `,"data":`...)
 }
 
 func appendSeqs(buf []byte, seqs []int64) []byte {
@@ -144,6 +158,16 @@ func ParseEnvelope(line []byte) (Event, error) {
 		return e, err
 	}
 	e.data, err = jsonx.Compact(e.data)
+	return e, err
+}
+
+// TakeEnvelope is ParseEnvelope for a line that the caller gives away: the event may
+// keep its memory, of which it copies nothing where it need not.
+func TakeEnvelope(line []byte) (Event, error) {
+	e, err := parseEnvelope(line)
+	if err == nil && !jsonx.Tight(e.data) {
+		e.data, err = jsonx.Compact(e.data)
+	}
 	return e, err
 }
 

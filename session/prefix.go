@@ -118,7 +118,7 @@ func (s *Session) replay(events []Event) error {
 // error the session is good for nothing.
 func (s *Session) take(read Event) error {
 	if s.checking {
-		s.events = s.events[:0] // only the one at hand
+		s.events = s.events[:0]
 	}
 	s.events = append(s.events, read)
 	e := &s.events[len(s.events)-1]
@@ -161,6 +161,7 @@ func (s *Session) take(read Event) error {
 		if s.cells != nil && e.Seq >= s.header.SeedLength {
 			s.cells.Apply(e)
 		}
+		*e = Event{} // may be long, and the next is read before it is taken
 		return nil
 	}
 	s.apply(e)

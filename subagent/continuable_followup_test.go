@@ -41,8 +41,8 @@ func (l *nest) hold(prompt string) *gate {
 	return g
 }
 
-// below starts a child of any live agent.
-func (l *nest) below(parent *agent.Agent, label, prompt string) subagent.Accepted {
+// startBelow starts a child of any live agent.
+func (l *nest) startBelow(parent *agent.Agent, label, prompt string) subagent.Accepted {
 	l.t.Helper()
 	acc, err := l.Service.StartContinuable(l.t.Context(), spawn.DefaultName, subagent.ContinuableRequest{Label: label, Prompt: say(prompt), Parent: parent})
 	if err != nil {
@@ -57,11 +57,11 @@ func (l *nest) pair(prompt string) (mid, leaf subagent.Accepted, g *gate) {
 	l.t.Helper()
 	g = l.hold("mid works")
 	mid = l.start("mid", "mid works")
-	leaf = l.below(l.live(mid.Child), "leaf", prompt)
+	leaf = l.startBelow(l.liveAgent(mid.Child), "leaf", prompt)
 	return mid, leaf, g
 }
 
-func (l *nest) live(id session.ID) *agent.Agent {
+func (l *nest) liveAgent(id session.ID) *agent.Agent {
 	l.t.Helper()
 	a, ok := l.Agents.Get(id)
 	if !ok {
@@ -93,7 +93,7 @@ func TestFollowupWaiting_FUP05(t *testing.T) {
 	inNest(t, subagenttest.Options{}, func(t *testing.T, l *nest) {
 		deep := l.hold("deep")
 		mid, leaf, works := l.pair("deep")
-		m := l.live(mid.Child)
+		m := l.liveAgent(mid.Child)
 		close(works.open)
 		synctest.Wait()
 		if m.Status() != agent.Idle || len(l.Service.OwnedBy(mid.Child)) != 1 {
@@ -112,7 +112,7 @@ func TestFollowupWaiting_FUP05(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if len(ids) != 4 || l.live(mid.Child) != m || len(l.Lifecycle.Edges()) != 2 || len(l.Service.OwnedBy(mid.Child)) != 1 {
+		if len(ids) != 4 || l.liveAgent(mid.Child) != m || len(l.Lifecycle.Edges()) != 2 || len(l.Service.OwnedBy(mid.Child)) != 1 {
 			t.Errorf("FUP-05, FUP-07, OWN-07: ids %v, edges %d", ids, len(l.Lifecycle.Edges()))
 		}
 		kept := 0
@@ -186,7 +186,7 @@ func TestFollowupRefused_AUTH02(t *testing.T) {
 		acc := l.start("worker", "begin")
 		sibling := l.start("sibling", "begin")
 		synctest.Wait()
-		lower := l.below(l.live(acc.Child), "lower", "begin")
+		lower := l.startBelow(l.liveAgent(acc.Child), "lower", "begin")
 		stranger := l.Parent(t)
 		cold := l.start("cold", "go").Child
 		shot := l.Start(t, t.Context(), spawn.DefaultName, subagent.Request{Parent: l.parent, Prompt: say("begin")})
@@ -218,17 +218,17 @@ func TestFollowupRefused_AUTH02(t *testing.T) {
 				}
 			}
 		}
-		s := l.live(sibling.Child)
+		s := l.liveAgent(sibling.Child)
 		try("AUTH-03: a sibling", s, acc.Child, "x", subagent.CodeUnauthorized, "not a child of")
 		try("AUTH-03: an ancestor", l.parent, lower.Child, "x", subagent.CodeUnauthorized, "not a child of")
 		try("AUTH-07: a stranger with the parent's name in the source", stranger, acc.Child, "x", subagent.CodeUnauthorized, "not a child of")
-		try("AUTH-03: itself", l.live(acc.Child), acc.Child, "x", subagent.CodeUnauthorized, "not a child of")
+		try("AUTH-03: itself", l.liveAgent(acc.Child), acc.Child, "x", subagent.CodeUnauthorized, "not a child of")
 		try("FUP-11: nobody", l.parent, "nobody", "x", subagent.CodeNotResumable, "no subagent")
 		try("OBS-17: nothing", l.parent, acc.Child, "", subagent.CodeInvalidRequest, "empty")
 		try("no child", l.parent, "", "x", subagent.CodeInvalidRequest, "")
 		try("FUP-21, OBS-05: opened by somebody else", l.parent, cold, "x", subagent.CodeOwnershipConflict, string(cold))
 		try("FUP-21: a live one-shot", l.parent, shot.ID(), "x", subagent.CodeOwnershipConflict, "")
-		if l.live(cold) != viewed {
+		if l.liveAgent(cold) != viewed {
 			t.Error("FUP-21: the live agent is another one")
 		}
 		if err := errors.Join(viewed.Dispose(t.Context(), true), shot.Close(t.Context())); err != nil {
@@ -265,7 +265,7 @@ func TestFollowupCancelled_CAN10(t *testing.T) {
 		warm := l.start("warm", "hold").Child
 		cold := l.start("cold", "begin").Child
 		synctest.Wait()
-		head := l.live(warm).Session().Head()
+		head := l.liveAgent(warm).Session().Head()
 		_, before := l.log(cold)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errGone)
@@ -295,7 +295,7 @@ func TestFollowupCancelled_CAN10(t *testing.T) {
 			faulty.Plan(nil)
 		}
 		synctest.Wait()
-		if _, after := l.log(cold); len(after) != len(before) && after[len(after)-1].Type != session.TypeEndSeed || l.live(warm).Session().Head() != head {
+		if _, after := l.log(cold); len(after) != len(before) && after[len(after)-1].Type != session.TypeEndSeed || l.liveAgent(warm).Session().Head() != head {
 			t.Error("something was written")
 		}
 		l.gone(cold)
@@ -313,7 +313,7 @@ func TestFollowupDuringDisposal_FUP23(t *testing.T) {
 		var once sync.Once
 		begin := l.hold("begin")
 		acc := l.start("worker", "begin")
-		first := l.live(acc.Child)
+		first := l.liveAgent(acc.Child)
 		faulty.Plan(func(p storetest.Point) storetest.Fault {
 			f := storetest.Fault{}
 			if p.Op == storetest.OpRelease && p.ID == acc.Child {
@@ -424,7 +424,7 @@ func TestParentReplacedMeanwhile_AUTH05(t *testing.T) {
 			h := l.hold("stay")
 			l.followup(mid, "stay")
 			synctest.Wait()
-			old := l.live(mid)
+			old := l.liveAgent(mid)
 			go func() {
 				_, err := l.Service.Followup(t.Context(), old, leaf, say("lost"), message.UserSource())
 				got <- err
@@ -435,7 +435,7 @@ func TestParentReplacedMeanwhile_AUTH05(t *testing.T) {
 			h = l.hold("stay")
 			l.followup(mid, "stay")
 			synctest.Wait()
-			if l.live(mid) == old {
+			if l.liveAgent(mid) == old {
 				t.Fatal("the parent was not replaced")
 			}
 			close(disk)
@@ -520,7 +520,7 @@ func TestWakeBehindAnInterrupt_FUP29(t *testing.T) {
 		})})
 		first, lf, works := l.pair("hold")
 		mid, leaf := first.Child, lf.Child
-		m := l.live(mid)
+		m := l.liveAgent(mid)
 		close(works.open)
 		synctest.Wait()
 		if _, err := l.Service.Followup(t.Context(), m, leaf, say("parked"), message.UserSource()); err != nil {
@@ -541,7 +541,7 @@ func TestWakeBehindAnInterrupt_FUP29(t *testing.T) {
 		// Without a wake it is parked: leaf and mid settle, and the next wake runs it first.
 		works = l.hold("go on")
 		l.followup(mid, "go on")
-		m = l.live(mid)
+		m = l.liveAgent(mid)
 		if _, err := l.Service.Followup(t.Context(), m, leaf, say("hold"), message.UserSource()); err != nil {
 			t.Fatal(err)
 		}

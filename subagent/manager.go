@@ -399,9 +399,14 @@ func (m *manager) beginLocked(ctx context.Context, act *activation, parent *agen
 			return nil, err
 		}
 	}
-	if err := m.graph.Admits(path); errors.Is(err, owners.ErrDraining) {
-		// It comes before the closing that a drain brings about (seam RB-15).
-		return nil, m.refusalLocked(act.id, err)
+	// A drain is the reason that counts, also where it has begun to end the child already
+	// (seam RB-15, SCOPE-12).
+	below := path
+	if below == nil {
+		below, _ = m.graph.Path(act.key)
+	}
+	if err := m.refusalLocked(act.id, m.graph.Admits(below)); errors.Is(err, ErrDraining) {
+		return nil, err
 	}
 	if err := m.refusalLocked(act.id, m.graph.Deliver(act.key, path)); err != nil {
 		return nil, err

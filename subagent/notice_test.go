@@ -126,6 +126,19 @@ func TestNoticeOutcomes(t *testing.T) {
 			}
 			return id
 		}, []string{"was stopped before it was done. 2 message(s) that were sent to it were not taken up.\nIt left no closing message."}},
+		{"what was discarded counts once", func(t *testing.T, l *process) session.ID {
+			id := l.start("c", "hang").Child
+			l.followup(id, "say")
+			synctest.Wait()
+			if err := subagent.NewChildDrainer(l.Service).Drain(t.Context(), l.parent, id); err != nil {
+				t.Error(err)
+			}
+			l.followup(id, "say")
+			return id
+		}, []string{
+			"was stopped before it was done. 1 message(s) that were sent to it were not taken up.\nIt left no closing message.",
+			"has finished.\nIts closing message:said",
+		}},
 		{"drained before its first step", func(t *testing.T, l *process) session.ID {
 			remove := l.Agents.AddHooks(agent.Hooks{Inbox: func(a *agent.Agent, e agent.InboxEvent) {
 				if e.Change == agent.InboxEnqueue && a != l.parent {
@@ -355,7 +368,7 @@ func TestNoticeClosingParent(t *testing.T) {
 // NOTE-15, NOTE-16: a parent that is gone is passed over in silence; one that cannot take
 // the message is logged. The child ends as it would have, and nothing is lost.
 func TestNoticeParentFails_NOTE16(t *testing.T) {
-	for name, gone := range map[string]bool{"gone": true, "it cannot be written": false} {
+	for name, gone := range map[string]bool{"gone": true, "being disposed": true, "it cannot be written": false} {
 		t.Run(name, func(t *testing.T) {
 			onMachine(t, func(t *testing.T, m *machine) {
 				j := &journal{}
@@ -370,12 +383,21 @@ func TestNoticeParentFails_NOTE16(t *testing.T) {
 				p.Answer("go", holding(g, "done"))
 				acc := p.start("worker", "go")
 				synctest.Wait()
-				if gone {
+				held := make(chan struct{})
+				switch name {
+				case "gone":
 					if err := p.parent.Dispose(t.Context(), true); err != nil {
 						t.Fatal(err)
 					}
+				case "being disposed":
+					if err := p.parent.AddWork(agent.Work{Stop: func() {}, Join: func() { <-held }}); err != nil {
+						t.Fatal(err)
+					}
+					p.parent.CloseAdmission(true)
 				}
 				g.Open()
+				synctest.Wait()
+				close(held)
 				synctest.Wait()
 				edges := p.Lifecycle.Edges()
 				if len(edges) != 2 || edges[1].End.StopReason != subagent.StopCompleted || message.JoinText(edges[1].End.Output) != "done" {
@@ -518,47 +540,78 @@ func TestNoticeNaturalAndReconciled(t *testing.T) {
 	}
 }
 
-// FUP-32's exception over a natural delivery that is late: what is owed already is not sent
-// as well.
+// The same where the notice that the reading found waits, or was discarded and is owed
+// again, by the time that the child is released.
 func TestNoticeOwedOnce(t *testing.T) {
-	onMachine(t, func(t *testing.T, m *machine) {
-		j := &journal{}
-		p := m.boot(subagenttest.Options{NoNotices: true}, nil)
-		acc := p.start("worker", "go")
-		synctest.Wait()
-		p.stop()
-		q := m.boot(subagenttest.Options{Logger: j.logger()}, nil)
-		gate := make(chan struct{})
-		q.Service.AddSetup(func(context.Context, *agent.Agent) (func() error, error) {
-			return func() error { <-gate; return nil }, nil
+	for name, discard := range map[string]bool{"it waits": false, "it is owed": true} {
+		t.Run(name, func(t *testing.T) {
+			onMachine(t, func(t *testing.T, m *machine) {
+				j := &journal{}
+				p := m.boot(subagenttest.Options{NoNotices: true}, nil)
+				acc := p.start("worker", "go")
+				synctest.Wait()
+				p.stop()
+				q := m.boot(subagenttest.Options{Logger: j.logger()}, nil)
+				gate := make(chan struct{})
+				remove := q.Service.AddSetup(func(context.Context, *agent.Agent) (func() error, error) {
+					return func() error { <-gate; return nil }, nil
+				})
+				if _, err := q.Host.Send(t.Context(), "root", acc.Child, say("again")); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				// The turn that opens cannot read, and goes on; whoever starts a child asks again.
+				q.cut.list = errors.New("not now")
+				g := &scripted.Gate{}
+				q.Answer("work", holding(g, "worked"))
+				if err := q.parent.Followup(agent.UserText("work")); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if s := j.String(); strings.Count(s, "\n") != 1 || !strings.Contains(s, "not now") {
+					t.Errorf("logged: %s", s)
+				}
+				_, err := q.Service.StartContinuable(t.Context(), spawn.DefaultName, q.request("other", "go"))
+				if err == nil || !strings.Contains(err.Error(), "not now") {
+					t.Errorf("a start that cannot read: %v", err)
+				}
+				q.cut.list = nil
+				q.Answer("hold", scripted.Step{scripted.Hang()})
+				q.start("other", "hold")
+				if n := len(q.parent.Session().Inbox(session.NextStep)); n != 2 {
+					t.Errorf("%d notices wait", n)
+				}
+				if discard {
+					if err := q.parent.Cancel(session.Cause{Kind: session.CauseUser}, false); err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+				}
+				close(gate)
+				synctest.Wait()
+				if discard {
+					if err := q.parent.Followup(agent.UserText("next")); err != nil {
+						t.Fatal(err)
+					}
+				}
+				g.Open()
+				synctest.Wait()
+				if s := j.String(); strings.Count(s, "\n") != 1 {
+					t.Errorf("logged: %s", s)
+				}
+				if err := remove(); err != nil {
+					t.Error(err)
+				}
+				q.stop()
+				q = m.boot(subagenttest.Options{}, nil)
+				q.recover()
+				q.parent.Wake()
+				synctest.Wait()
+				q.stop()
+				m.atRest(acc)
+			})
 		})
-		if _, err := q.Host.Send(t.Context(), "root", acc.Child, say("again")); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		q.Answer("work", scripted.Step{scripted.Hang()})
-		if err := q.parent.Followup(agent.UserText("work")); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		q.start("other", "go") // the root reads; both notices are in the turn's first step already
-		synctest.Wait()
-		if err := q.parent.Cancel(session.Cause{Kind: session.CauseUser}, false); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		close(gate)
-		synctest.Wait()
-		if err := q.parent.Followup(agent.UserText("next")); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		q.stop()
-		m.atRest(acc)
-		if s := j.String(); s != "" {
-			t.Errorf("logged: %s", s)
-		}
-	})
+	}
 }
 
 // A parent of an earlier process that was not recovered hears with its first turn, whoever

@@ -40,6 +40,8 @@ type cutStore struct {
 	inner *memory.Store
 	// looked, if not nil, runs when a log was read.
 	looked func(ctx context.Context, id session.ID)
+	// list, if not nil, is what comes of listing.
+	list error
 
 	mu     sync.Mutex // guards following
 	at     func(n int, id session.ID, events []session.Event) cut
@@ -108,6 +110,13 @@ func (c *cutStore) Inspect(ctx context.Context, id session.ID) (session.Record, 
 		c.looked(ctx, id)
 	}
 	return rec, events, err
+}
+
+func (c *cutStore) List(ctx context.Context, f session.Filter, p session.Page) (session.Listing, error) {
+	if c.list != nil {
+		return session.Listing{}, c.list
+	}
+	return c.Store.List(ctx, f, p)
 }
 
 type cutWriter struct {

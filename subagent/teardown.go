@@ -36,10 +36,12 @@ func (m *manager) endLocked(acts, making []*activation, e ending) (begun []*acti
 	default:
 		e.cause = session.Cause{Kind: session.CauseParent}
 	}
-	listed := make(map[key]*activation, len(acts))
+	// Those whose end began earlier know already what they wait for: nothing was let in
+	// below them since.
+	fresh := make(map[key]*activation, len(acts))
 	for _, act := range acts {
-		listed[act.key] = act
 		if m.graph.Close(act.key) {
+			fresh[act.key] = act
 			act.ending = e
 			begun = append(begun, act)
 			m.running.Add(1)
@@ -47,7 +49,7 @@ func (m *manager) endLocked(acts, making []*activation, e ending) (begun []*acti
 	}
 	wait := func(act *activation, path []key) {
 		for _, k := range path {
-			if above := listed[k]; above != nil {
+			if above := fresh[k]; above != nil {
 				above.waits = append(above.waits, act)
 				return
 			}

@@ -30,6 +30,8 @@ type app struct {
 	getwd func() (string, error)
 	now   func() time.Time // its location is the one that times are told in
 	build func() (*debug.BuildInfo, bool)
+	// collect is debug.SetGCPercent, or nil where the process is not this command's.
+	collect func(percent int) int
 
 	// configure may change what a run opens; opened gets to see what it opened.
 	// Both may be nil.
@@ -45,7 +47,7 @@ type globalFlags struct{ config, store, cwd string }
 func main() {
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		env: config.OSEnviron, getwd: os.Getwd, now: time.Now, build: debug.ReadBuildInfo,
+		env: config.OSEnviron, getwd: os.Getwd, now: time.Now, build: debug.ReadBuildInfo, collect: debug.SetGCPercent,
 	}
 	os.Exit(a.execute(context.Background(), os.Args[1:]))
 }

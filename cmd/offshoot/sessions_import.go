@@ -45,6 +45,11 @@ func (a *app) importLogs(ctx context.Context, c config.Store, paths []string) (e
 	if c.Driver == config.DriverMemory {
 		return usagef("sessions import: the store is memory, which keeps no session beyond its process")
 	}
+	if gogc, _ := a.env("GOGC"); a.collect != nil && gogc == "" {
+		// What it holds is a few copies of one event: nothing to collect at length, and
+		// as much again in wait for that would be most of its memory.
+		a.collect(33)
+	}
 	// Until here nothing is stored, and a signal ends a wait for input by ending the
 	// process.
 	sources, remove, err := a.sources(ctx, paths)

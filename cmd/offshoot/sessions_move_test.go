@@ -396,3 +396,21 @@ func TestExportDamaged(t *testing.T) {
 		t.Error("something was written")
 	}
 }
+
+// An import lets little garbage gather, unless the person has said how much.
+func TestImportCollects(t *testing.T) {
+	for gogc, want := range map[string]int{"": 33, "100": 0} {
+		h := newHome(t)
+		library(t, h)
+		file := filepath.Join(t.TempDir(), "log.jsonl")
+		h.must("sessions", "export", otherID, "--out", file)
+		to := newHome(t)
+		to.env["GOGC"] = gogc
+		a, _, errOut := to.app()
+		got := 0
+		a.collect = func(percent int) int { got = percent; return 100 }
+		if code := a.execute(t.Context(), []string{"sessions", "import", file}); code != exitOK || got != want {
+			t.Errorf("GOGC=%s: exit code %d, percent %d, want %d\n%s", gogc, code, got, want, errOut)
+		}
+	}
+}

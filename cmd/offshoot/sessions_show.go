@@ -69,13 +69,11 @@ func newShowCommand(a *app) *cobra.Command {
 
 // showEnvelopes writes the log as it is stored and exported.
 func showEnvelopes(w *bufio.Writer, log iter.Seq2[session.Event, error]) error {
-	var buf []byte
 	for e, err := range log {
 		if err != nil {
 			return err
 		}
-		buf = append(e.AppendEnvelope(buf[:0]), '\n')
-		if _, err := w.Write(buf); err != nil {
+		if err := e.WriteEnvelope(w); err != nil {
 			return err
 		}
 	}
@@ -89,8 +87,7 @@ func (a *app) showEvent(ctx context.Context, s *shelf, w *bufio.Writer, rec sess
 			return err
 		}
 		if asJSON {
-			_, err := w.Write(append(e.AppendEnvelope(nil), '\n'))
-			return err
+			return e.WriteEnvelope(w)
 		}
 		payload, err := s.reg.PayloadOf(e)
 		if err != nil {

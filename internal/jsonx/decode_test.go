@@ -292,6 +292,9 @@ func FuzzValidate(f *testing.F) {
 		if !json.Valid(data) {
 			t.Fatalf("%q is not JSON", data)
 		}
+		if compact := jsonx.AppendRaw(nil, data); jsonx.Tight(data) != bytes.Equal(data, compact) {
+			t.Fatalf("%q is said to be tight: %v", data, jsonx.Tight(data))
+		}
 		if s, err := jsonx.String(data); err == nil && data[0] == '"' && data[len(data)-1] == '"' && (walkErr != nil || s != text) {
 			t.Fatalf("%q: read %q, walked %q (%v)", data, s, text, walkErr)
 		}

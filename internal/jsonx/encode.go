@@ -114,6 +114,22 @@ func AppendRaw(buf, raw []byte) []byte {
 	return append(buf, raw[start:]...)
 }
 
+// Tight reports whether AppendRaw would copy raw, valid JSON, as it is.
+func Tight(raw []byte) bool {
+	inString := false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case !inString && (c == ' ' || c == '\n' || c == '\t' || c == '\r'):
+			return false
+		}
+	}
+	return true
+}
+
 // AppendRawField appends `"key":raw` with a separating comma if needed, raw as
 // AppendRaw does.
 func AppendRawField(buf []byte, key string, raw []byte) []byte {

@@ -47,7 +47,8 @@ type Reader struct {
 	name string
 	r    *bufio.Reader
 	most int    // the longest line of an event
-	buf  []byte // the line that was read last; events hold nothing of it
+	buf  []byte // the line that was read last, unless an event took it
+	long int    // length of the last line that an event took
 
 	line   int   // number of the line that was read last
 	offset int64 // where the next line begins
@@ -62,9 +63,14 @@ type Reader struct {
 	failed error
 }
 
+const (
+	bufferSize = 64 << 10 // of what is read ahead; a longer line is long
+	longSlack  = 64       // by how much a long line may be longer than the one before: a seq grows by a digit
+)
+
 // NewReader returns a Reader of r. name is what errors call it.
 func NewReader(r io.Reader, name string) *Reader {
-	return &Reader{name: name, r: bufio.NewReaderSize(r, 64<<10), most: MaxLine}
+	return &Reader{name: name, r: bufio.NewReaderSize(r, bufferSize), most: MaxLine}
 }
 
 // Next reads the next header. io.EOF says that there is none, an *Error that the
@@ -143,7 +149,7 @@ func (r *Reader) take(line []byte, at, next int64, yield func(session.Event, err
 		}
 		return nil
 	}
-	e, err := session.ParseEnvelope(line)
+	e, err := r.parse(line)
 	if err == nil {
 		if e.Type == headerType || isRow(string(e.Type)) {
 			return next, r.corrupt(next, fmt.Errorf("%q is no type of an event", e.Type))
@@ -170,6 +176,19 @@ func (r *Reader) take(line []byte, at, next int64, yield func(session.Event, err
 		return next, row.expand(give)
 	}
 	return next, r.corrupt(next, err)
+}
+
+// parse reads an event. One of a long line keeps the line, which is what an event
+// costs that is megabytes; others get a copy, and the line is used again.
+func (r *Reader) parse(line []byte) (session.Event, error) {
+	if len(line) < bufferSize || cap(line)-len(line) > len(line)/3 {
+		return session.ParseEnvelope(line)
+	}
+	e, err := session.TakeEnvelope(line)
+	if err == nil {
+		r.buf, r.long = nil, len(line)
+	}
+	return e, err
 }
 
 // cut reports whether a line is the beginning of an object, as a writer that died
@@ -217,6 +236,9 @@ func (r *Reader) read(most int) ([]byte, error) {
 		line = append(line, part...)
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
+			if cap(line) < r.long { // often the next long line is as long as the one before
+				line = append(make([]byte, 0, r.long+longSlack), line...)
+			}
 			continue
 		case err != nil && !errors.Is(err, io.EOF):
 			r.line++

@@ -356,3 +356,37 @@ func FuzzReader(f *testing.F) {
 		}
 	})
 }
+
+// Long lines are not copied, and short ones are: either way an event is what its line
+// was, also when more lines were read.
+func TestLongLinesAreKept(t *testing.T) {
+	var lines, want []string
+	for i, size := range []int{10, 300_000, 10, 300_000, 300_040, 70_000, 1 << 20, 66_000, 66_000, 10, 1 << 20, 65_000} {
+		text := strings.Repeat(string(rune('a'+i)), size)
+		line := fmt.Sprintf(`{"type":"x/note","seq":%d,"time":1,"ignorable":true,"data":{"text":"%s"}}`, i, text)
+		want = append(want, line)
+		if i%3 == 0 {
+			line = strings.Replace(line, `{"text":`, "{ \"text\":\t", 1)
+		}
+		lines = append(lines, line)
+	}
+	r := jsonl.NewReader(strings.NewReader(file(append([]string{header}, lines...)...)), "f")
+	if _, err := r.Next(); err != nil {
+		t.Fatal(err)
+	}
+	var events []session.Event
+	for e, err := range r.Events() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, e)
+	}
+	if len(events) != len(want) {
+		t.Fatalf("%d events", len(events))
+	}
+	for i, e := range events {
+		if got := string(e.AppendEnvelope(nil)); got != want[i] {
+			t.Errorf("event %d has %d bytes and begins %.90s; want %d and %.90s", i, len(got), got, len(want[i]), want[i])
+		}
+	}
+}

@@ -15,8 +15,7 @@ const headerType = "session"
 
 // Writer writes logs. It is not safe for concurrent use.
 type Writer struct {
-	w   *bufio.Writer
-	buf []byte
+	w *bufio.Writer
 }
 
 // NewWriter returns a Writer to w.
@@ -26,20 +25,15 @@ func NewWriter(w io.Writer) *Writer { return &Writer{w: bufio.NewWriterSize(w, 6
 // event in memory. An error of events ends it with that error; what was written by
 // then is no whole log.
 func (w *Writer) Write(h *session.Header, events iter.Seq2[session.Event, error]) error {
-	w.buf = append(AppendHeader(w.buf[:0], h), '\n')
-	if _, err := w.w.Write(w.buf); err != nil {
+	if _, err := w.w.Write(append(AppendHeader(nil, h), '\n')); err != nil {
 		return err
 	}
 	for e, err := range events {
 		if err != nil {
 			return err
 		}
-		w.buf = append(e.AppendEnvelope(w.buf[:0]), '\n')
-		if _, err := w.w.Write(w.buf); err != nil {
+		if err := e.WriteEnvelope(w.w); err != nil {
 			return err
-		}
-		if cap(w.buf) > 1<<20 {
-			w.buf = nil // one long event must not be held for ever
 		}
 	}
 	return nil

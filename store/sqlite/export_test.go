@@ -98,3 +98,6 @@ func (s *Store) Plans(ctx context.Context) (map[string]string, error) {
 	}
 	return plans, nil
 }
+
+// Blob is what a batch is read into.
+type Blob = blob

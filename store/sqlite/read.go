@@ -157,7 +157,8 @@ func (s *Store) events(ctx context.Context, id session.ID, num, seq, head int64)
 				yield(session.Event{}, s.wrapRead("read session "+string(id), err))
 				return
 			}
-			for _, b := range p.batches {
+			for i := range p.batches {
+				b := &p.batches[i]
 				if buf, err = b.parse(buf[:0], id, seq); err != nil {
 					yield(session.Event{}, err)
 					return
@@ -171,6 +172,9 @@ func (s *Store) events(ctx context.Context, id session.ID, num, seq, head int64)
 					}
 				}
 				seq = min(b.first+b.count, p.end)
+				// What was taken must not stay in memory while the next is read.
+				*b = batch{}
+				clear(buf)
 			}
 		}
 	}
@@ -184,7 +188,22 @@ type piece struct {
 
 type batch struct {
 	first, count int64
-	data         []byte
+	data         blob
+}
+
+// blob is a value of which the driver's copy is kept. database/sql makes a second one
+// for a plain slice, since it allows drivers to use their memory again; this one never
+// does (TestBlobIsKept), and a batch may be megabytes.
+type blob []byte
+
+// Scan implements sql.Scanner.
+func (b *blob) Scan(src any) error {
+	data, ok := src.([]byte)
+	if !ok && src != nil {
+		return fmt.Errorf("a batch is stored as %T", src)
+	}
+	*b = data
+	return nil
 }
 
 // parse decodes the batch's events from seq on; the batch must hold seq.
