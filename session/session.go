@@ -452,6 +452,14 @@ func (s *Session) Imported() bool {
 	return s.box.mark > 0
 }
 
+// Adopted reports whether a person has sent a message that wakes since the last import
+// (see Parked).
+func (s *Session) Adopted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.box.sent > 0
+}
+
 // LastTurn returns the number of the last turn, whether it is still open, and, if it
 // is, the step of it that was started last.
 func (s *Session) LastTurn() (turn int64, open bool, step int64) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -446,28 +445,27 @@ func (c *ward) end(ctx context.Context) error {
 		return c.advise("nothing was closed", err)
 	}
 	type target struct {
-		parent, id session.ID
-		waiting    int64
-		work       bool
+		waiting int64
+		work    bool
 	}
 	self := c.sum.state
-	all := []target{{c.parent(), c.id(), self.Waiting, self.Waiting > 0 || self.Unsettled}}
+	all := []target{{self.Waiting, self.Waiting > 0 || self.Unsettled}}
 	for i := range rows {
 		row := &rows[i]
 		if row.Kind != subagent.RowChild || row.Mode != session.ModeContinuable {
 			continue
 		}
-		t := target{parent: row.Parent, id: row.ID, work: true}
+		t := target{work: true}
 		if sum := row.Summary(); sum.State != nil {
 			t.waiting, t.work = sum.State.Waiting, sum.State.Waiting > 0 || sum.State.Unsettled
 		}
 		all = append(all, t)
 	}
 	closed, discarded := 0, int64(0)
-	for _, t := range slices.Backward(all) {
-		if err := c.h.Host.Close(ctx, t.parent, t.id); err != nil {
-			return c.advise(fmt.Sprintf("subagent %s was not closed", t.id), err)
-		}
+	if err := c.h.Host.Close(ctx, c.parent(), c.id()); err != nil {
+		return c.advise(fmt.Sprintf("subagent %s was not closed, or not all below it", c.id()), err)
+	}
+	for _, t := range all {
 		if t.work {
 			closed++
 			discarded += t.waiting
