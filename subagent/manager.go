@@ -57,7 +57,7 @@ type activation struct {
 	parent session.ID // its durable direct parent
 	tree   session.ID // the root of its tree
 
-	ready chan struct{} // closed when it is resident, or will not be
+	ready chan struct{} // closed when it is open, or will not be made
 	gone  chan struct{} // closed when it is released
 
 	// Set before ready is closed, and constant then.
@@ -81,6 +81,7 @@ type activation struct {
 	abort   context.CancelCauseFunc // ends the step of the making that is under way
 	givenUp error                   // why it is not to be made any more
 	entered bool                    // it is in the graph
+	open    bool                    // its start was told: it takes what others send
 	holds   int                     // deliveries under way: it does not settle meanwhile
 	unheld  chan struct{}           // closed when holds gets 0, if somebody waits
 	told    bool                    // somebody has an id of this epoch: its end is told
@@ -287,17 +288,22 @@ func (m *manager) bear(ctx context.Context, act *activation, b *birth) error {
 	act.handle = h
 	act.holds = 1
 	act.abort = nil
-	close(act.ready)
 	err = context.Cause(ctx)
 	if err == nil {
 		err = m.refusalLocked(act.id, m.graph.Admits(b.path))
 	}
 	m.mu.Unlock()
 	if err != nil {
-		m.rollback(act)
+		if left := m.rollback(act); left != nil {
+			err = fmt.Errorf("%w; %s", err, left)
+		}
 		return err
 	}
 	m.tellStart(act)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	act.open = true
+	close(act.ready)
 	return nil
 }
 
@@ -380,10 +386,9 @@ func (m *manager) submit(ctx context.Context, act *activation, parent *agent.Age
 		}
 		err = m.refused(act, err)
 	}
-	m.rollback(act)
-	if act.left != nil {
+	if left := m.rollback(act); left != nil {
 		// Said, but not what the caller is to go by (seam RB-17, RB-19).
-		err = fmt.Errorf("%w; %s", err, act.left)
+		err = fmt.Errorf("%w; %s", err, left)
 	}
 	return err
 }
@@ -559,19 +564,20 @@ func (m *manager) deliver(ctx context.Context, d delivery) (message.ID, error) {
 		case act.parent != d.parentID:
 			m.mu.Unlock()
 			return "", errorf(CodeUnauthorized, "subagent %s is not a child of %s", d.child, d.parentID)
-		case act.handle == nil || m.graph.Closing(act.key):
+		case !act.open || m.graph.Closing(act.key):
 			// In the making, or on its way out: one side has won, and it is waited for which.
 			if err := m.refusalLocked(d.child, m.graph.Admits(path)); err != nil {
 				m.mu.Unlock()
 				return "", err
 			}
-			change := act.gone
-			if act.handle == nil {
-				change = act.ready
+			ready := act.ready
+			if act.open {
+				ready = nil
 			}
 			m.mu.Unlock()
 			select {
-			case <-change:
+			case <-ready:
+			case <-act.gone:
 			case <-ctx.Done():
 				return "", context.Cause(ctx)
 			}
