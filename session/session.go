@@ -243,7 +243,7 @@ func (s *Session) encode(d *Draft, seq, now int64) (Event, *typeInfo, error) {
 		data = p.encoded // large: neither in the arena nor encoded under the lock
 	}
 	if data == nil {
-		if cap(s.arena)-len(s.arena) < 512 {
+		if room := cap(s.arena); room == 0 || room-len(s.arena) < min(512, room/8) {
 			s.arena = make([]byte, 0, s.arenaSize())
 		}
 		start := len(s.arena)
@@ -271,7 +271,7 @@ func (s *Session) encode(d *Draft, seq, now int64) (Event, *typeInfo, error) {
 // arenaSize doubles from what the payloads of a one-shot child fit into, and a piece of
 // memory is, to 64 KiB, so that a short log stays small and a long one allocates rarely.
 func (s *Session) arenaSize() int {
-	return min(max(2688, cap(s.arena)*2), 64<<10)
+	return min(max(2304, cap(s.arena)*2), 64<<10)
 }
 
 // apply moves the folds over a checked event that stands in the log.
