@@ -73,6 +73,7 @@ func (h *Host) Close(ctx context.Context, parent, child session.ID) error {
 			m.mu.Lock()
 			m.unholdLocked(act)
 			begun := m.endLocked([]*activation{act}, nil, ending{cause: session.Cause{Kind: session.CauseUser}})
+			m.openLocked(act)
 			m.mu.Unlock()
 			m.end(begun)
 			return waitFor([]*activation{act})(ctx)
@@ -348,6 +349,9 @@ func (m *manager) goOn(act *activation, owes bool) {
 	if wake {
 		act.agent.Wake()
 	}
+	m.mu.Lock()
+	m.openLocked(act)
+	m.mu.Unlock()
 	m.unhold(act)
 }
 

@@ -57,7 +57,7 @@ type activation struct {
 	parent session.ID // its durable direct parent
 	tree   session.ID // the root of its tree
 
-	ready chan struct{} // closed when it is resident, or will not be
+	ready chan struct{} // closed when it takes messages, or will not come to be
 	gone  chan struct{} // closed when it is released
 
 	// Set before ready is closed, and constant then.
@@ -81,6 +81,7 @@ type activation struct {
 	abort   context.CancelCauseFunc // ends the step of the making that is under way
 	givenUp error                   // why it is not to be made any more
 	entered bool                    // it is in the graph
+	open    bool                    // ready is closed
 	holds   int                     // deliveries under way: it does not settle meanwhile
 	unheld  chan struct{}           // closed when holds gets 0, if somebody waits
 	told    bool                    // somebody has an id of this epoch: its end is told
@@ -195,8 +196,16 @@ func (m *manager) forget(act *activation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.delistLocked(act)
-	close(act.ready)
 	m.releasedLocked(act)
+}
+
+// openLocked lets messages in: what the Activation was made for is in its inbox, so that
+// nothing comes before it, or it has come to nothing.
+func (m *manager) openLocked(act *activation) {
+	if !act.open {
+		act.open = true
+		close(act.ready)
+	}
 }
 
 // delistLocked lets a new Activation of the same id begin.
@@ -208,6 +217,7 @@ func (m *manager) delistLocked(act *activation) {
 }
 
 func (m *manager) releasedLocked(act *activation) {
+	m.openLocked(act)
 	if m.trees[act.tree]--; m.trees[act.tree] == 0 {
 		delete(m.trees, act.tree)
 	}
@@ -287,7 +297,6 @@ func (m *manager) bear(ctx context.Context, act *activation, b *birth) error {
 	act.handle = h
 	act.holds = 1
 	act.abort = nil
-	close(act.ready)
 	err = context.Cause(ctx)
 	if err == nil {
 		err = m.refusalLocked(act.id, m.graph.Admits(b.path))
@@ -347,7 +356,6 @@ func (m *manager) unmake(act *activation) {
 		}
 	}
 	m.delistLocked(act)
-	close(act.ready)
 	m.releasedLocked(act)
 	above := m.resident[owner]
 	m.mu.Unlock()
@@ -371,6 +379,9 @@ func (m *manager) tellStart(act *activation) {
 func (m *manager) submit(ctx context.Context, act *activation, parent *agent.Agent, path func() []key, msg message.Message) error {
 	m.mu.Lock()
 	acc, err := m.beginLocked(ctx, act, parent, path(), msg)
+	if err == nil {
+		m.openLocked(act)
+	}
 	m.mu.Unlock()
 	if err == nil {
 		if err = acc.Finish(ctx); err == nil {
@@ -559,14 +570,14 @@ func (m *manager) deliver(ctx context.Context, d delivery) (message.ID, error) {
 		case act.parent != d.parentID:
 			m.mu.Unlock()
 			return "", errorf(CodeUnauthorized, "subagent %s is not a child of %s", d.child, d.parentID)
-		case act.handle == nil || m.graph.Closing(act.key):
+		case !act.open || m.graph.Closing(act.key):
 			// In the making, or on its way out: one side has won, and it is waited for which.
 			if err := m.refusalLocked(d.child, m.graph.Admits(path)); err != nil {
 				m.mu.Unlock()
 				return "", err
 			}
 			change := act.gone
-			if act.handle == nil {
+			if !act.open {
 				change = act.ready
 			}
 			m.mu.Unlock()
