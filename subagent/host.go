@@ -112,6 +112,7 @@ func (m *manager) closeOne(ctx context.Context, parent, child session.ID) error 
 			m.mu.Lock()
 			m.unholdLocked(act)
 			begun := m.endLocked([]*activation{act}, nil, ending{cause: session.Cause{Kind: session.CauseUser}})
+			m.openLocked(act)
 			m.mu.Unlock()
 			m.end(begun)
 			return waitFor([]*activation{act})(ctx)
@@ -394,6 +395,9 @@ func (m *manager) goOn(act *activation, owes bool) {
 	if wake {
 		act.agent.Wake()
 	}
+	m.mu.Lock()
+	m.openLocked(act)
+	m.mu.Unlock()
 	m.unhold(act)
 }
 
