@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/llm/scripted"
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
@@ -241,7 +242,12 @@ func TestReportRefused_REP15(t *testing.T) {
 		}
 		synctest.Wait()
 		wantCode(t, report(t.Context(), c, "x", subagent.DeliverQuiet), subagent.CodeUnauthorized) // it is stale
-		l.followup("c", "hang")
+		stays := make(chan struct{})
+		l.Answer("does not listen", scripted.Step{scripted.Func(func(context.Context, *llm.Request) (scripted.Step, error) {
+			<-stays
+			return scripted.Step{scripted.SayLiteral("over")}, nil
+		})})
+		l.followup("c", "does not listen")
 		synctest.Wait()
 		wantCode(t, report(t.Context(), c, "x", subagent.DeliverQuiet), subagent.CodeUnauthorized) // another bears its id
 		c, _ = l.Agents.Get("c")
@@ -253,6 +259,7 @@ func TestReportRefused_REP15(t *testing.T) {
 		// The drain comes before whose child it is.
 		wait := l.Service.DrainDescendants(l.parent)
 		wantCode(t, report(t.Context(), c, "x", subagent.DeliverQuiet), subagent.CodeDraining)
+		close(stays)
 		if err := wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
