@@ -208,3 +208,41 @@ func TestFollowupRefused_AUTH(t *testing.T) {
 		}
 	})
 }
+
+// CONT-20, EVT-19, FUP-03: whoever knows the id of a child in the making sends behind what
+// the child is made for, and behind the start edge; so it is with a child that is resumed.
+func TestNothingOvertakesThePrompt(t *testing.T) {
+	inNest(t, subagenttest.Options{}, func(t *testing.T, l *nest) {
+		begin := func(start func(), prompt string) {
+			gate, sent := make(chan struct{}), make(chan struct{})
+			l.Answer(prompt, scripted.Step{subagenttest.Hold(gate), scripted.SayLiteral("done")})
+			remove := l.Service.AddHooks(subagent.Hooks{Started: func(subagent.StartEdge) {
+				go func() {
+					defer close(sent)
+					l.followup("kid", "early")
+				}()
+				synctest.Wait() // it has come as far as it can
+			}}, nil)
+			start()
+			remove()
+			<-sent
+			close(gate)
+			synctest.Wait()
+		}
+		begin(func() {
+			req := l.request("kid", "prompt")
+			req.ID = "kid"
+			if _, err := l.Service.StartContinuable(t.Context(), spawn.DefaultName, req); err != nil {
+				t.Error(err)
+			}
+		}, "prompt")
+		begin(func() { l.followup("kid", "again") }, "again")
+		want := []string{
+			"user: prompt", "answer: done", "coordinator: early", "answer: noted", "settled: completed",
+			"coordinator: again", "answer: done", "coordinator: early", "answer: noted", "settled: completed",
+		}
+		if d := cmp.Diff(want, l.said("kid")); d != "" {
+			t.Errorf("the child's log:\n%s", d)
+		}
+	})
+}

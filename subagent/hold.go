@@ -90,6 +90,7 @@ func (m *manager) leave(ctx context.Context, act *activation, path func() []key,
 		m.mu.Lock()
 		m.unholdLocked(act)
 		begun := m.endLocked([]*activation{act}, nil, ending{keep: true, process: true, cause: session.Cause{Kind: session.CauseDisposed}})
+		m.openLocked(act)
 		m.mu.Unlock()
 		m.end(begun)
 		return nil

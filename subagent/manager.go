@@ -57,7 +57,7 @@ type activation struct {
 	parent session.ID // its durable direct parent
 	tree   session.ID // the root of its tree
 
-	ready chan struct{} // closed when it is open, or will not be made
+	ready chan struct{} // closed when it takes messages, or will not come to be
 	gone  chan struct{} // closed when it is released
 
 	// Set before ready is closed, and constant then.
@@ -81,7 +81,7 @@ type activation struct {
 	abort   context.CancelCauseFunc // ends the step of the making that is under way
 	givenUp error                   // why it is not to be made any more
 	entered bool                    // it is in the graph
-	open    bool                    // its start was told: it takes what others send
+	open    bool                    // ready is closed
 	holds   int                     // deliveries under way: it does not settle meanwhile
 	unheld  chan struct{}           // closed when holds gets 0, if somebody waits
 	told    bool                    // somebody has an id of this epoch: its end is told
@@ -196,8 +196,16 @@ func (m *manager) forget(act *activation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.delistLocked(act)
-	close(act.ready)
 	m.releasedLocked(act)
+}
+
+// openLocked lets messages in: what the Activation was made for is in its inbox, so that
+// nothing comes before it, or it has come to nothing.
+func (m *manager) openLocked(act *activation) {
+	if !act.open {
+		act.open = true
+		close(act.ready)
+	}
 }
 
 // delistLocked lets a new Activation of the same id begin.
@@ -209,6 +217,7 @@ func (m *manager) delistLocked(act *activation) {
 }
 
 func (m *manager) releasedLocked(act *activation) {
+	m.openLocked(act)
 	if m.trees[act.tree]--; m.trees[act.tree] == 0 {
 		delete(m.trees, act.tree)
 	}
@@ -300,10 +309,6 @@ func (m *manager) bear(ctx context.Context, act *activation, b *birth) error {
 		return err
 	}
 	m.tellStart(act)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	act.open = true
-	close(act.ready)
 	return nil
 }
 
@@ -353,7 +358,6 @@ func (m *manager) unmake(act *activation) {
 		}
 	}
 	m.delistLocked(act)
-	close(act.ready)
 	m.releasedLocked(act)
 	above := m.resident[owner]
 	m.mu.Unlock()
@@ -377,6 +381,9 @@ func (m *manager) tellStart(act *activation) {
 func (m *manager) submit(ctx context.Context, act *activation, parent *agent.Agent, path func() []key, msg message.Message) error {
 	m.mu.Lock()
 	acc, err := m.beginLocked(ctx, act, parent, path(), msg)
+	if err == nil {
+		m.openLocked(act)
+	}
 	m.mu.Unlock()
 	if err == nil {
 		if err = acc.Finish(ctx); err == nil {

@@ -242,10 +242,13 @@ func (m *manager) recall(ctx context.Context, a *agent.Agent, wake bool) (n int,
 
 // reconcile sends a parent the settlements that its log has not taken.
 func (m *manager) reconcile(ctx context.Context, p *parent, wake bool) (int, error) {
-	owing, err := m.owing(ctx, p.agent.Session())
+	s := p.agent.Session()
+	owing, err := m.owing(ctx, s)
 	if err != nil {
 		return 0, err
 	}
+	// An import runs nothing by itself: what its children came to waits for a person, too.
+	wake = wake && (!s.Imported() || s.Adopted())
 	m.mu.Lock()
 	var now []message.Message
 	for i := range owing {
@@ -359,7 +362,7 @@ func (m *manager) settlements(ctx context.Context, child session.ID, want func(e
 		}
 		if want(p.Epoch) {
 			set := Settlement{
-				ID: session.SettlementID(child, p.Epoch), Child: child, Label: label, Epoch: p.Epoch, StopReason: StopReason(p.StopReason),
+				ID: session.SettlementID(child, p.Epoch), Child: child, Label: label, Epoch: p.Epoch, StopReason: StopReason(p.StopReason), at: e.Time,
 				Unread: f.unread(),
 			}
 			if p.OutputSeq >= 0 {

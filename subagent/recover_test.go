@@ -618,6 +618,71 @@ func TestRecoverParked(t *testing.T) {
 	}
 }
 
+// What came in with an import stays parked, whatever epoch was cut and whatever is owed:
+// nothing of it runs before a person sends something.
+func TestRecoverImported(t *testing.T) {
+	onMachine(t, func(t *testing.T, m *machine) {
+		p := m.boot(subagenttest.Options{NoNotices: true}, nil)
+		done := p.start("done", "go")
+		synctest.Wait()
+		p.Answer("long", scripted.Step{scripted.Hang()})
+		acc := p.start("worker", "long")
+		synctest.Wait()
+		second := p.followup(acc.Child, "second")
+		if err := p.parent.Accept(t.Context(), agent.UserText("long"), session.NextTurn); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := p.parent.Accept(t.Context(), agent.UserText("for the root"), session.NextTurn); err != nil {
+			t.Fatal(err)
+		}
+		p.crash()
+		store := m.back.Open()
+		reg, err := session.NewRegistry(t.Context(), session.Config{Store: store, NewCells: units(t).NewCells})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []session.ID{"root", acc.Child} {
+			s, err := reg.PrepareStored(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Append(session.Draft{Payload: &session.Imported{}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(s.Flush(t.Context()), reg.Abandon(t.Context(), s)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := store.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+
+		q := m.boot(subagenttest.Options{}, nil)
+		if r := q.recover(); r.Reopened != nil || r.Notices != 1 {
+			t.Errorf("recovered %+v", r)
+		}
+		if q.parent.Wake() {
+			t.Error("the root was woken")
+		}
+		synctest.Wait()
+		if n := q.Adapter.Started(); n != 0 {
+			t.Errorf("%d model calls", n)
+		}
+		third, err := q.Host.Send(t.Context(), "root", acc.Child, say("third"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := q.parent.Followup(agent.UserText("go on")); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		q.stop()
+		m.atRest(done, acc, subagent.Accepted{Child: acc.Child, Message: second}, subagent.Accepted{Child: acc.Child, Message: third})
+		m.quiet()
+	})
+}
+
 // A parent in the middle of the tree was cut while it waited for its child, whose
 // settlement it has not heard of: it is woken by it, before it settles itself.
 func TestRecoverMiddle(t *testing.T) {

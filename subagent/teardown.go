@@ -284,6 +284,7 @@ func (m *manager) rollback(act *activation) (left error) {
 	// A resumed child keeps what waits in its log: only the resume is taken back.
 	all, making := m.belowLocked([]*activation{act})
 	begun := m.endLocked(all, making, ending{keep: !act.fresh})
+	m.openLocked(act)
 	m.mu.Unlock()
 	m.end(begun)
 	<-act.gone

@@ -388,7 +388,7 @@ func (w *world) fill(args string) string {
 	return args
 }
 
-// reopened names the children in order, for a listing of them.
+// byName returns ids in the order of their names.
 func byName(w *world, ids map[session.ID]bool) []session.ID {
 	list := make([]session.ID, 0, len(ids))
 	for id := range ids {

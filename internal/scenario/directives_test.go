@@ -61,7 +61,7 @@ func directives() map[string]directive {
 		"switch":     {"switch AGENT sandbox NAME", parseSwitch},
 		"dispose":    {"dispose AGENT", parseDispose},
 		"open":       {"open GATE", parseOpen},
-		"hold":       {"hold writes|readers|turns at GATE", parseHold},
+		"hold":       {"hold writes|readers|turns of AGENT|subagents at GATE", parseHold},
 		"pass":       {"pass DURATION", parsePass},
 		"unregister": {"unregister PROVIDER", parseUnregister},
 		"unmount":    {"unmount TOOL", parseUnmount},

@@ -114,7 +114,7 @@
 //	switch AGENT sandbox NAME
 //	dispose AGENT
 //	open GATE
-//	hold writes|readers|turns at GATE
+//	hold writes|readers|turns of AGENT|subagents at GATE
 //	pass DURATION
 //	unregister PROVIDER
 //	unmount TOOL
@@ -126,7 +126,7 @@
 // that has ended already; "change" scribbles over everything that Start was given, or over the
 // slice of events that a provider has handed over. "begin" starts a continuable child, whose
 // label is "work" if nothing else is said. An AGENT that acts may be "former AGENT", the object
-// of that name before the last restart. "interrupt" alone is a person's, who drops what
+// of that name before it was resumed. "interrupt" alone is a person's, who drops what
 // waits; by an agent it stops the turn of a child below that one. "mend" takes back what was
 // refused. Behind
 // "end the process" and "crash" the next step begins another process over the same store.

@@ -157,9 +157,9 @@ func parseDrop(a *args) action {
 }
 
 func parseRefuse(a *args) action {
-	what, of := a.word("an event type"), session.ID("")
+	what, of := a.word("an event type"), ""
 	if what == "reading" {
-		of = session.ID(a.word("a session"))
+		of = a.word("a session")
 	}
 	reason := a.text("a text")
 	err := errors.New(reason)
@@ -170,7 +170,7 @@ func parseRefuse(a *args) action {
 				if f.read == nil {
 					f.read = map[session.ID]error{}
 				}
-				f.read[of] = err
+				f.read[w.session(of)] = err
 			})
 		}
 	case "writes":

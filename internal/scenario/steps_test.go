@@ -276,14 +276,19 @@ func parseOpen(a *args) action {
 }
 
 func parseHold(a *args) action {
-	what := a.literal("writes", "readers", "turns")
+	what, of := a.literal("writes", "readers", "turns"), ""
+	if what == "turns" {
+		a.literal("of")
+		of = a.word("a child or subagents")
+	}
 	a.literal("at")
 	gate := a.word("a gate")
 	return func(w *world) {
 		open := w.gate(gate)
 		if what == "turns" {
+			id := w.session(of)
 			w.system().Agents.AddHooks(agent.Hooks{TurnOpen: func(a *agent.Agent, _ int64) ([]session.Draft, error) {
-				if a.Session().Header().Origin == session.OriginSubagent {
+				if a.ID() == id || of == "subagents" && a.Session().Header().Origin == session.OriginSubagent {
 					<-open
 				}
 				return nil, nil
@@ -401,6 +406,13 @@ func parseResume(a *args) action {
 	})
 	return func(w *world) {
 		old := w.gone[name]
+		if a := w.agents[name]; a != nil {
+			// It was disposed in this process.
+			if w.gone == nil {
+				w.gone = map[string]*agent.Agent{}
+			}
+			old, w.gone[name] = a, a
+		}
 		if old == nil {
 			w.fatal("no agent %q was there before", name)
 		}

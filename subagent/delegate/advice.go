@@ -24,7 +24,7 @@ func nextStep(code subagent.Code) string {
 	case subagent.CodeNotResumable:
 		return "Check the id. If it is right, sending the message again will not help: start another subagent with what it needs to know."
 	case subagent.CodeUnauthorized:
-		return "You can address only the subagents that you started yourself, by the ids that you were given; list_agents shows them."
+		return "You can address only the subagents that you started yourself, by the ids that you were given."
 	case subagent.CodeActivationClosing:
 		return "If you still need that subagent, call again; if you are the one that is being closed, finish."
 	case subagent.CodeDraining:
@@ -69,6 +69,19 @@ func advised(what string, err error) error {
 		msg += "\n" + next
 	}
 	return &tool.Error{Code: string(code), Err: err, Msg: msg}
+}
+
+// sees reports whether an agent has a tool: nothing that a model reads sends it to one that
+// it does not have.
+func sees(a *agent.Agent, name string) bool { return a.Tools().Toolset().Lookup(name) != nil }
+
+// addressed is advised for a call that names another agent.
+func addressed(caller *agent.Agent, what string, err error) error {
+	err = advised(what, err)
+	if te, ok := err.(*tool.Error); ok && te.Code == string(subagent.CodeUnauthorized) && sees(caller, ListTool) {
+		te.Msg += " " + ListTool + " shows them."
+	}
+	return err
 }
 
 // startError words a refusal for the model, which cannot see codes.

@@ -100,7 +100,7 @@ func (m *mount) continuable(ctx context.Context, call *tool.Call, parent *agent.
 	call.SetMeta(startedMeta(w.Child))
 	set, err := w.Wait(ctx)
 	if err != nil {
-		return nil, m.unsettled(w.Child, err)
+		return nil, m.unsettled(parent, w.Child, err)
 	}
 	// Only together with the outcome does it take the settlement.
 	call.SetOutcomeMeta(session.SettledMeta(set.ID))
@@ -121,24 +121,27 @@ func (m *mount) started(parent *agent.Agent, child session.ID) string {
 	} else {
 		text += "It works by itself"
 	}
-	if parent.Tools().Toolset().Lookup(SendTool) != nil {
+	if sees(parent, SendTool) {
 		text += fmt.Sprintf("; give it more work with %s and this id", SendTool)
 	}
 	return text + ". The id is that of an agent, not of a background job."
 }
 
 // unsettled is the failure of a wait: the child goes on.
-func (m *mount) unsettled(child session.ID, err error) error {
-	later := "whether it is done, list_agents tells"
-	if m.svc.Notices() {
-		later = "a message will tell you what it came to"
+func (m *mount) unsettled(parent *agent.Agent, child session.ID, err error) error {
+	later := ""
+	switch {
+	case m.svc.Notices():
+		later = ", and a message will tell you what it came to"
+	case sees(parent, ListTool):
+		later = ", and " + ListTool + " tells whether it is done"
 	}
 	if errors.Is(err, subagent.ErrDraining) {
 		return &tool.Error{Code: string(subagent.CodeDraining), Err: err, Msg: fmt.Sprintf(
-			"subagent %s was started, and the program is ending before it is done. It goes on when this conversation is resumed, and %s; do not start the work again.", child, later)}
+			"subagent %s was started, and the program is ending before it is done. It goes on when this conversation is resumed%s; do not start the work again.", child, later)}
 	}
 	return &tool.Error{Code: tool.CodeAborted, Err: err, Msg: fmt.Sprintf(
-		"the call was cancelled while it waited. Subagent %s was started and goes on, and %s; do not start the work again.", child, later)}
+		"the call was cancelled while it waited. Subagent %s was started and goes on%s; do not start the work again.", child, later)}
 }
 
 // settled maps what a waited-for epoch came to, as finish does for a run (seam TOOL-14…16).

@@ -129,7 +129,7 @@ func send(ctx context.Context, svc *subagent.Service, caller *agent.Agent, args 
 		Kind: message.SourceCoordinator, Form: message.FormRelay, SenderSessionID: caller.SessionID(),
 	})
 	if err != nil {
-		return reply{}, advised("the message was not delivered", err)
+		return reply{}, addressed(caller, "the message was not delivered", err)
 	}
 	r := reply{text: fmt.Sprintf("message %s is queued as the next turn of subagent %s", id, child)}
 	r.meta = jsonx.AppendStringField([]byte{'{'}, "messageId", string(id))
@@ -140,7 +140,7 @@ func send(ctx context.Context, svc *subagent.Service, caller *agent.Agent, args 
 // interrupt is interrupt_agent (seam IA-02, IA-03).
 func interrupt(i *subagent.Interrupter, caller *agent.Agent, target session.ID) (reply, error) {
 	if err := i.Interrupt(caller, target); err != nil {
-		return reply{}, advised("nothing was interrupted", err)
+		return reply{}, addressed(caller, "nothing was interrupted", err)
 	}
 	return reply{
 		text: fmt.Sprintf("an interrupt of subagent %s was requested; if it is in a turn, that turn ends soon", target),
