@@ -328,3 +328,40 @@ func TestReservedIDIsLookedUp_OBS11(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// OWN-08, SEL-02, RB-12: while a child is drained with all that is below it, nothing begins there any more, also not
+// below a one-shot child in between, which ends last.
+func TestNothingBeginsBelowADrain_OWN08(t *testing.T) {
+	faulty := storetest.NewFaulty(memory.New())
+	inNest(t, subagenttest.Options{Store: faulty}, func(t *testing.T, l *nest) {
+		l.hold("hold")
+		mid := l.start("mid", "hold")
+		run := l.Start(t, t.Context(), spawn.DefaultName, subagent.Request{Parent: l.liveAgent(mid.Child), Prompt: say("hold")})
+		shot, _ := run.Local()
+		synctest.Wait()
+		disk := make(chan struct{})
+		faulty.Plan(func(p storetest.Point) storetest.Fault {
+			if p.Op == storetest.OpAppend && p.ID == mid.Child {
+				return storetest.Fault{Wait: func(context.Context) { <-disk }}
+			}
+			return storetest.Fault{}
+		})
+		drained := make(chan error, 1)
+		go func() {
+			drained <- subagent.NewChildDrainer(l.Service).Drain(t.Context(), l.parent, mid.Child)
+		}()
+		synctest.Wait()
+		if len(drained) > 0 {
+			t.Fatal("the drain is over")
+		}
+		_, err := l.Service.StartContinuable(t.Context(), spawn.DefaultName, subagent.ContinuableRequest{Label: "late", Prompt: say("hold"), Parent: shot})
+		wantCode(t, err, subagent.CodeActivationClosing)
+		close(disk)
+		if err := errors.Join(<-drained, run.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+		if left := l.Service.Rests(); len(left) > 0 {
+			t.Errorf("left: %q", left)
+		}
+	})
+}

@@ -486,7 +486,7 @@ func (m *manager) ask(act *activation) {
 		m.mu.Unlock()
 		return
 	}
-	begun := m.endLocked([]*activation{act}, nil, ending{keep: true})
+	begun := m.endLocked([]*activation{act}, nil, ending{keep: true, alone: true})
 	m.mu.Unlock()
 	m.end(begun)
 }

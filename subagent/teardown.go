@@ -20,6 +20,8 @@ type ending struct {
 	process bool
 	// quiet tells the parent without waking it: nothing is to begin there.
 	quiet bool
+	// alone leaves what is below agents in between as it is: a settlement.
+	alone bool
 	cause session.Cause
 }
 
@@ -39,8 +41,12 @@ func (m *manager) endLocked(acts, making []*activation, e ending) (begun []*acti
 	// Those whose end began earlier know already what they wait for: nothing was let in
 	// below them since.
 	fresh := make(map[key]*activation, len(acts))
+	end := m.graph.Seal
+	if e.alone {
+		end = m.graph.Close
+	}
 	for _, act := range acts {
-		if m.graph.Close(act.key) {
+		if end(act.key) {
 			fresh[act.key] = act
 			act.ending = e
 			begun = append(begun, act)
