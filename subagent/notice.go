@@ -35,7 +35,8 @@ type owed struct {
 type occasion uint8
 
 const (
-	// onTurn: with the next turn that something else opens. It was discarded unread.
+	// onTurn: with the next turn that something else opens. It was discarded unread, or
+	// could not be sent.
 	onTurn occasion = iota
 	// onRelease: not while the call that waited for the outcome may still tell it.
 	onRelease
@@ -121,7 +122,8 @@ func (m *manager) sendOwed(p *parent, wake bool, due func(*owed) bool) {
 }
 
 // sendNotice sends what was noted as sent. A parent that takes nothing any more will
-// find out when it is next opened (seam NOTE-15, NOTE-16).
+// find out when it is next opened; of one whose log fails, the next turn asks again (seam
+// NOTE-15, NOTE-16).
 func (m *manager) sendNotice(p *parent, note message.Message, wake bool) {
 	target := session.NextStep
 	if queuedReport(p.agent.Session(), note.Source.SenderSessionID) {
@@ -132,10 +134,14 @@ func (m *manager) sendNotice(p *parent, note message.Message, wake bool) {
 	if err == nil {
 		return
 	}
+	disposed := errors.Is(err, agent.ErrDisposed)
 	m.mu.Lock()
 	delete(p.sent, note.ID)
+	if !disposed {
+		p.owed = append(p.owed, &owed{note: note, when: onTurn})
+	}
 	m.mu.Unlock()
-	if !errors.Is(err, agent.ErrDisposed) {
+	if !disposed {
 		m.svc.fault("a parent could not be told of its subagent's end", err, "agent", string(p.agent.ID()), "message", string(note.ID))
 	}
 }
