@@ -438,7 +438,7 @@ func TestSettlementFails_SET13(t *testing.T) {
 	})
 }
 
-// SEL-01…06, CAN-17, TEAR-13: selected children of one exact parent. All are looked at
+// SEL-01…06, CAN-17, TEAR-05, TEAR-13, F-18: selected children of one exact parent. All are looked at
 // before any is touched; what waits in their inboxes is discarded; admission stays open.
 func TestDrainSelected_SEL(t *testing.T) {
 	inNest(t, subagenttest.Options{}, func(t *testing.T, l *nest) {
