@@ -110,6 +110,9 @@ func TestDrainDescendants_SCOPE(t *testing.T) {
 		if d := cmp.Diff([]string{"a", "x"}, l.live("a", "b", "c", "x")); d != "" {
 			t.Errorf("live:\n%s", d)
 		}
+		if end, _ := stored(t, l, "b").LastEnd(); end == nil || end.Cause.Kind != session.CauseParent {
+			t.Errorf("CAN-17: b ended %+v", end)
+		}
 		if a.Status() != agent.Running || x.Status() != agent.Running {
 			t.Error("an agent was stopped that is not below the root of the drain")
 		}
