@@ -36,15 +36,13 @@ func named(id ID) string {
 }
 
 // UnsavedError says that a session was closed with events that could not be stored: they
-// are lost. Nothing else went wrong with it.
+// are lost. Nothing else went wrong with it. Its text is that of Err.
 type UnsavedError struct {
 	ID  ID
 	Err error
 }
 
-func (e *UnsavedError) Error() string {
-	return fmt.Sprintf("%s was closed with events that are not stored: %v", named(e.ID), e.Err)
-}
+func (e *UnsavedError) Error() string { return e.Err.Error() }
 
 func (e *UnsavedError) Unwrap() error { return e.Err }
 

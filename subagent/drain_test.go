@@ -110,6 +110,9 @@ func TestDrainDescendants_SCOPE(t *testing.T) {
 		if d := cmp.Diff([]string{"a", "x"}, l.live("a", "b", "c", "x")); d != "" {
 			t.Errorf("live:\n%s", d)
 		}
+		if end, _ := stored(t, l, "b").LastEnd(); end == nil || end.Cause.Kind != session.CauseParent {
+			t.Errorf("CAN-17: b ended %+v", end)
+		}
 		if a.Status() != agent.Running || x.Status() != agent.Running {
 			t.Error("an agent was stopped that is not below the root of the drain")
 		}
@@ -438,7 +441,7 @@ func TestSettlementFails_SET13(t *testing.T) {
 	})
 }
 
-// SEL-01…06, CAN-17, TEAR-13: selected children of one exact parent. All are looked at
+// SEL-01…06, CAN-17, TEAR-05, TEAR-13, F-18: selected children of one exact parent. All are looked at
 // before any is touched; what waits in their inboxes is discarded; admission stays open.
 func TestDrainSelected_SEL(t *testing.T) {
 	inNest(t, subagenttest.Options{}, func(t *testing.T, l *nest) {

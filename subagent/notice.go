@@ -228,9 +228,9 @@ func (m *manager) recall(ctx context.Context, a *agent.Agent, wake bool) (n int,
 			close(p.reading)
 			p.reading, p.read = nil, err == nil
 			m.mu.Unlock()
-			switch {
-			case err != nil && context.Cause(ctx) != nil:
-				err = context.Cause(ctx)
+			switch cause := context.Cause(ctx); {
+			case err != nil && cause != nil:
+				err = cause // exactly (seam CAN-12)
 			case err != nil:
 				err = fmt.Errorf("what the subagents of %s came to could not be read: %w", a.ID(), err)
 			}

@@ -657,6 +657,52 @@ func TestNoticeOnWake(t *testing.T) {
 	}
 }
 
+// F-17, CAN-12: the caller's ctx ends while it is read what is owed to the parent: the caller gets
+// its cause, exactly, nothing is accepted, and the next call reads again.
+func TestNoticeReadingCancelled(t *testing.T) {
+	for _, call := range []string{"follow up", "start"} {
+		onMachine(t, func(t *testing.T, m *machine) {
+			p := m.boot(subagenttest.Options{NoNotices: true}, nil)
+			acc := p.start("worker", "go")
+			synctest.Wait()
+			p.crash()
+			q := m.boot(subagenttest.Options{}, nil)
+			q.Answer("hang", scripted.Step{scripted.Hang()})
+			if _, err := q.Host.Send(t.Context(), "root", acc.Child, say("hang")); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			c, _ := q.Agents.Get(acc.Child)
+			head := c.Session().Head()
+			cause := errors.New("enough")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			q.cut.listed = func() { cancel(cause) }
+			var err error
+			if call == "start" {
+				_, err = q.Service.StartContinuable(ctx, spawn.DefaultName, q.request("other", "go"))
+			} else {
+				_, err = q.Service.Followup(ctx, q.parent, acc.Child, say("more"), message.UserSource())
+			}
+			if err != cause { //nolint:errorlint // the very value
+				t.Errorf("%s: %v", call, err)
+			}
+			if n := c.Session().Head(); n != head || len(m.children()) != 1 {
+				t.Errorf("%s: something was accepted", call)
+			}
+			q.cut.listed = nil
+			id := q.followup(acc.Child, "more")
+			if err := q.Host.Interrupt("root", acc.Child); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			last := q.followup(acc.Child, "last")
+			synctest.Wait()
+			q.stop()
+			m.atRest(acc, subagent.Accepted{Child: acc.Child, Message: id}, subagent.Accepted{Child: acc.Child, Message: last})
+		})
+	}
+}
+
 // design § 4: if the end of an epoch cannot be stored, a live parent is told under another
 // id, and the epoch counts as cut; if the disposal could store it after all, it is as usual.
 // TEAR-06, TEAR-07, TEAR-14, F-27, AMB-01, B-10: that changes neither the reason nor the

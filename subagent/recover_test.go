@@ -41,8 +41,9 @@ type cutStore struct {
 	inner *memory.Store
 	// looked, if not nil, runs when a log was read.
 	looked func(ctx context.Context, id session.ID)
-	// list, if not nil, is what comes of listing.
-	list error
+	// list, if not nil, is what comes of listing; listed runs before it.
+	list   error
+	listed func()
 
 	mu     sync.Mutex // guards following
 	at     func(n int, id session.ID, events []session.Event) cut
@@ -114,6 +115,9 @@ func (c *cutStore) Inspect(ctx context.Context, id session.ID) (session.Record, 
 }
 
 func (c *cutStore) List(ctx context.Context, f session.Filter, p session.Page) (session.Listing, error) {
+	if c.listed != nil {
+		c.listed()
+	}
 	if c.list != nil {
 		return session.Listing{}, c.list
 	}

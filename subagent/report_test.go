@@ -203,7 +203,7 @@ func TestReportNested_REP13(t *testing.T) {
 	})
 }
 
-// REP-01, REP-03, REP-15…18, REP-20, REP-21, REP-23, REP-24, P16, CAN-14, CAN-20, P10, B-37, OBS-17: who can
+// REP-01, REP-03, REP-15…18, REP-20, REP-21, REP-23, REP-24, P16, SCOPE-13, CAN-14, CAN-20, P10, B-37, OBS-17: who can
 // report, in the order of the checks; what is refused leaves nothing.
 func TestReportRefused_REP15(t *testing.T) {
 	inNest(t, subagenttest.Options{}, func(t *testing.T, l *nest) {
