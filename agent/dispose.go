@@ -84,7 +84,7 @@ func (a *Agent) stopWork() error {
 func (a *Agent) seal(cause session.Cause, keepInbox bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.closing = true
+	a.closing, a.keep = true, keepInbox
 	err := a.shutLocked()
 	if !keepInbox {
 		err = errors.Join(err, a.clearLocked())

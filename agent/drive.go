@@ -405,11 +405,17 @@ func (t *turn) close(err error) error {
 		// Only a failure of our own leaves calls unanswered here (core S13).
 		drafts = append(a.session.Unanswered(), session.Draft{Payload: &session.StepEnd{Turn: t.number, Step: t.step}})
 	}
-	drafts = t.claim.drafts(drafts)
 	end := t.ending
 	a.mu.Lock()
 	cause := t.act.cause
+	kept := a.closing && a.keep && cause != nil && cause.Kind == session.CauseDisposed
 	a.mu.Unlock()
+	if kept {
+		// The end of the process takes nothing that no step has entered (design § 4): it
+		// waits at its place for the next one, as after a crash.
+		t.claim = claim{}
+	}
+	drafts = t.claim.drafts(drafts)
 	switch {
 	case err == nil && end != nil:
 	case cause != nil:

@@ -278,7 +278,7 @@ func parked(counts ...int) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) error {
 		for _, n := range counts {
 			for range b.samples {
-				s, err := parkedSample(ctx, n)
+				s, err := b.parkedSample(ctx, n)
 				if err != nil {
 					return err
 				}
@@ -291,9 +291,14 @@ func parked(counts ...int) func(context.Context, *bench) error {
 	}
 }
 
-func parkedSample(ctx context.Context, n int) (_ sample, err error) {
+func (b *bench) parkedSample(ctx context.Context, n int) (_ sample, err error) {
 	g := &gates{}
-	r, err := newRigOf(ctx, memory.New(), g.script(), 0)
+	// What a store holds in memory is not the child's.
+	db, err := b.newDB(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	r, err := newRigOf(ctx, db, g.script(), 0)
 	if err != nil {
 		return sample{}, err
 	}

@@ -61,7 +61,7 @@ func (s *Session) flushTo(ctx context.Context, target int64) error {
 			return err
 		}
 		if s.writing {
-			ch := s.wrote
+			ch := s.wroteLocked()
 			s.mu.Unlock()
 			select {
 			case <-ch:
@@ -88,7 +88,7 @@ func (s *Session) writeLocked(ctx context.Context) error {
 	if s.cells != nil {
 		w.cells = s.cells.Take(end)
 	}
-	s.writing, s.wrote = true, make(chan struct{})
+	s.writing, s.wrote = true, nil
 	s.disarmLocked()
 	s.mu.Unlock()
 
@@ -122,7 +122,9 @@ func (s *Session) writeLocked(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	s.writing = false
-	close(s.wrote)
+	if s.wrote != nil {
+		close(s.wrote)
+	}
 	if err == nil || s.g.head > end {
 		// After a failure only an event that is not part of the failed batch starts
 		// another attempt (core D4).
@@ -135,11 +137,20 @@ func (s *Session) writeLocked(ctx context.Context) error {
 // idleLocked returns when no write is under way, with the lock held as before.
 func (s *Session) idleLocked() {
 	for s.writing {
-		ch := s.wrote
+		ch := s.wroteLocked()
 		s.mu.Unlock()
 		<-ch
 		s.mu.Lock()
 	}
+}
+
+// wroteLocked returns what is closed when the write under way is over. Nearly no write
+// has anybody who waits for it.
+func (s *Session) wroteLocked() <-chan struct{} {
+	if s.wrote == nil {
+		s.wrote = make(chan struct{})
+	}
+	return s.wrote
 }
 
 // write is one attempt to store the events from head to end.

@@ -112,6 +112,10 @@ func (b *inbox) apply(seq int64, p *InboxSpliced) {
 		}
 	}
 	if p.Removed == 0 && p.Start == int64(len(*list)) {
+		if *list == nil {
+			*list = add
+			return
+		}
 		*list = append(*list, add...)
 		return
 	}

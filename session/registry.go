@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -65,7 +64,7 @@ type Registry struct {
 	mu       sync.Mutex // guards following
 	live     map[ID]*Session
 	retiring map[ID]*Session            // left live, but not all of it is stored yet
-	busy     map[ID]chan struct{}       // ids being prepared, live or retiring; closed when free
+	busy     map[ID]chan struct{}       // ids being prepared, live or retiring; nil until one waits, closed when free
 	announce map[*Session]*announcement // sessions whose announcement was dispatched
 	closed   bool
 }
@@ -194,6 +193,9 @@ func (r *Registry) storePrefix(ctx context.Context, seed *Seed) error {
 	return owner.FlushTo(ctx, p.Len())
 }
 
+// fewEvents are those of a one-shot child that calls no tool.
+const fewEvents = 12
+
 func (r *Registry) build(n New, id ID) (*Session, error) {
 	s := &Session{reg: r, root: n.Root, deferred: n.Deferred, header: Header{
 		Version: FormatVersion, ID: id, CreatedAt: r.nowMS(), Cwd: n.Cwd, ParentSession: n.ParentSession,
@@ -208,7 +210,7 @@ func (r *Registry) build(n New, id ID) (*Session, error) {
 	if r.cfg.NewCells != nil {
 		s.cells = r.cfg.NewCells(&s.header)
 	}
-	s.events = make([]Event, 0, 16)
+	s.events = make([]Event, 0, fewEvents)
 	if n.Seed == nil {
 		return s, nil
 	}
@@ -354,10 +356,10 @@ func (r *Registry) reserve(id ID) error {
 	if r.closed {
 		return fmt.Errorf("session %s: registry: %w", id, ErrClosed)
 	}
-	if r.busy[id] != nil {
+	if _, taken := r.busy[id]; taken {
 		return fmt.Errorf("session %s: %w", id, ErrExists)
 	}
-	r.busy[id] = make(chan struct{})
+	r.busy[id] = nil
 	return nil
 }
 
@@ -365,12 +367,16 @@ func (r *Registry) reserve(id ID) error {
 func (r *Registry) reserveWait(ctx context.Context, id ID) error {
 	for {
 		r.mu.Lock()
-		ch, closed := r.busy[id], r.closed
-		live := r.live[id] != nil
-		if ch == nil && !closed {
-			r.busy[id] = make(chan struct{})
+		ch, taken := r.busy[id]
+		closed, live := r.closed, r.live[id] != nil
+		if !taken && !closed {
+			r.busy[id] = nil
 			r.mu.Unlock()
 			return nil
+		}
+		if taken && ch == nil {
+			ch = make(chan struct{})
+			r.busy[id] = ch
 		}
 		r.mu.Unlock()
 		switch {
@@ -392,8 +398,8 @@ func (r *Registry) release(id ID) {
 	defer r.mu.Unlock()
 	if ch := r.busy[id]; ch != nil {
 		close(ch)
-		delete(r.busy, id)
 	}
+	delete(r.busy, id)
 }
 
 // Abandon gives up a prepared session that was not entered. What a store holds
@@ -429,25 +435,56 @@ func (r *Registry) Enter(s *Session) (detach func(context.Context) error, err er
 	if r.closed {
 		return nil, fmt.Errorf("session %s: registry: %w", s.header.ID, ErrClosed)
 	}
-	if r.live[s.header.ID] != nil || r.busy[s.header.ID] == nil {
+	ch, prepared := r.busy[s.header.ID]
+	if r.live[s.header.ID] != nil || !prepared {
 		return nil, fmt.Errorf("session %s: %w", s.header.ID, ErrExists)
 	}
 	r.live[s.header.ID] = s
 	// The reservation stays until the session has retired, but those who wait for
 	// the preparation learn that it is over.
-	close(r.busy[s.header.ID])
-	r.busy[s.header.ID] = make(chan struct{})
-	var began atomic.Bool
-	var result error
-	done := make(chan struct{})
-	return func(ctx context.Context) error {
-		if began.CompareAndSwap(false, true) {
-			result = r.detach(ctx, s)
-			close(done)
+	if ch != nil {
+		close(ch)
+	}
+	r.busy[s.header.ID] = nil
+	l := &leaving{r: r, s: s}
+	return l.detach, nil
+}
+
+// leaving is the end of a session's life, for all who ask for it.
+type leaving struct {
+	r *Registry
+	s *Session
+
+	mu     sync.Mutex
+	began  bool
+	over   bool
+	done   chan struct{} // nil until a second one waits, closed when it is over
+	result error
+}
+
+func (l *leaving) detach(ctx context.Context) error {
+	l.mu.Lock()
+	if !l.began {
+		l.began = true
+		l.mu.Unlock()
+		err := l.r.detach(ctx, l.s)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.over, l.result = true, err
+		if l.done != nil {
+			close(l.done)
 		}
+		return err
+	}
+	if !l.over && l.done == nil {
+		l.done = make(chan struct{})
+	}
+	done := l.done
+	l.mu.Unlock()
+	if done != nil {
 		<-done
-		return result
-	}, nil
+	}
+	return l.result
 }
 
 func (r *Registry) detach(ctx context.Context, s *Session) error {

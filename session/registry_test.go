@@ -582,3 +582,44 @@ func TestInheritWhileRetiring(t *testing.T) {
 		}
 	})
 }
+
+// Whoever ends a session's life while another does waits for the same end and gets the
+// same result, as does whoever comes afterwards (core S28).
+func TestLeaveTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		reg := newRegistry(t, session.Config{Store: f})
+		s := prepare(t, reg, session.New{ID: "s"})
+		detach := enter(t, reg, s)
+		mustAppend(t, s, say("m", "m"))
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		gate, failure := make(chan struct{}), errors.New("the disk is gone")
+		f.setHook(func(op string) verdict {
+			if op == "close" {
+				<-gate
+				return verdict{err: failure}
+			}
+			return verdict{}
+		})
+		const callers = 3
+		left := make(chan error, callers)
+		for range callers {
+			go func() { left <- detach(t.Context()) }()
+		}
+		synctest.Wait()
+		if len(left) > 0 {
+			t.Error("one left before the session has")
+		}
+		close(gate)
+		for range callers {
+			if err := <-left; !errors.Is(err, failure) {
+				t.Errorf("left with %v", err)
+			}
+		}
+		if err := detach(t.Context()); !errors.Is(err, failure) || f.count("close") != 1 {
+			t.Errorf("afterwards %v, and closed %d times", err, f.count("close"))
+		}
+	})
+}

@@ -243,7 +243,7 @@ func (s *Session) encode(d *Draft, seq, now int64) (Event, *typeInfo, error) {
 		data = p.encoded // large: neither in the arena nor encoded under the lock
 	}
 	if data == nil {
-		if cap(s.arena)-len(s.arena) < 512 {
+		if room := cap(s.arena); room == 0 || room-len(s.arena) < min(512, room/8) {
 			s.arena = make([]byte, 0, s.arenaSize())
 		}
 		start := len(s.arena)
@@ -268,11 +268,10 @@ func (s *Session) encode(d *Draft, seq, now int64) (Event, *typeInfo, error) {
 	return e.Surface(op, d.Sources), info, nil
 }
 
-// arenaSize doubles from 3 KiB, in which the payloads of a one-shot child fit, to
-// 64 KiB, so that a short log stays small and a
-// long one allocates rarely.
+// arenaSize doubles from what the payloads of a one-shot child fit into, and a piece of
+// memory is, to 64 KiB, so that a short log stays small and a long one allocates rarely.
 func (s *Session) arenaSize() int {
-	return min(max(3072, cap(s.arena)*2), 64<<10)
+	return min(max(2304, cap(s.arena)*2), 64<<10)
 }
 
 // apply moves the folds over a checked event that stands in the log.
@@ -451,6 +450,14 @@ func (s *Session) Imported() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.box.mark > 0
+}
+
+// Adopted reports whether a person has sent a message that wakes since the last import
+// (see Parked).
+func (s *Session) Adopted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.box.sent > 0
 }
 
 // LastTurn returns the number of the last turn, whether it is still open, and, if it

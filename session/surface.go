@@ -18,7 +18,7 @@ type surface struct {
 }
 
 // fewMessages is how many a one-shot child's log holds: task, context, one answer.
-const fewMessages = 4
+const fewMessages = 3
 
 type node struct {
 	seq int64

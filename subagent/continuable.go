@@ -166,6 +166,10 @@ func (m *manager) start(ctx context.Context, provider string, req ContinuableReq
 	}
 	m.mu.Unlock()
 	if err := m.submit(ctx, act, req.Parent, func() []key { return b.path }, msg); err != nil {
+		if waiter != nil {
+			// What others have given the child settles with a notice.
+			waiter.Release()
+		}
 		return acc, err
 	}
 	return Accepted{Child: id, Message: msg.ID}, nil

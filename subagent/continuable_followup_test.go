@@ -566,3 +566,129 @@ func TestWakeBehindAnInterrupt_FUP29(t *testing.T) {
 		}
 	})
 }
+
+// RB-16, RB-21, FUP-22, FUP-23, P06: a delivery that fails takes back what it began for itself alone: what another was
+// told is accepted runs, and its end is told.
+func TestRollbackSparesOthers(t *testing.T) {
+	for _, cold := range []bool{true, false} {
+		faulty := storetest.NewFaulty(memory.New())
+		inNest(t, subagenttest.Options{Store: faulty}, func(t *testing.T, l *nest) {
+			req := l.request("worker", "lost")
+			req.ID = "child"
+			if cold {
+				req.Prompt = say("begin")
+				if _, err := l.Service.StartContinuable(t.Context(), spawn.DefaultName, req); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+			}
+			disk, failed := make(chan struct{}), false
+			faulty.Plan(func(p storetest.Point) storetest.Fault {
+				if p.ID != "child" || p.Op != storetest.OpAppend && p.Op != storetest.OpCreate || failed {
+					return storetest.Fault{}
+				}
+				failed = true
+				return storetest.Fault{Wait: func(context.Context) { <-disk }, Err: errBoom}
+			})
+			got := make(chan error, 2)
+			go func() {
+				var err error
+				if cold {
+					_, err = l.Service.Followup(t.Context(), l.parent, "child", say("lost"), message.UserSource())
+				} else {
+					_, err = l.Service.StartAwaited(t.Context(), spawn.DefaultName, req)
+				}
+				if !errors.Is(err, errBoom) {
+					t.Errorf("the one that failed: %v", err)
+				}
+				got <- nil
+			}()
+			synctest.Wait()
+			go func() {
+				_, err := l.Service.Followup(t.Context(), l.parent, "child", say("from another"), message.UserSource())
+				got <- err
+			}()
+			synctest.Wait()
+			close(disk)
+			synctest.Wait()
+			if err := errors.Join(<-got, <-got); err != nil {
+				t.Errorf("the other: %v", err)
+			}
+			l.gone("child")
+			want := []string{"user: from another", "answer: noted", "settled: completed"}
+			if cold {
+				want = append([]string{"user: begin", "answer: noted", "settled: completed"}, want...)
+			}
+			if d := cmp.Diff(want, l.said("child")); d != "" {
+				t.Errorf("cold %v:\n%s", cold, d)
+			}
+			if told := strings.Join(l.said(l.parent.ID()), "\n"); strings.Count(told, "has finished.") != len(want)/3 {
+				t.Errorf("the parent was told: %s", told)
+			}
+		})
+	}
+}
+
+// EVT-19: what others send to a child that is just being made goes in when its start was told.
+func TestOthersWaitForTheStart_EVT19(t *testing.T) {
+	inNest(t, subagenttest.Options{}, func(t *testing.T, l *nest) {
+		req := l.request("worker", "begin")
+		req.ID = "child"
+		told := false
+		got := make(chan error, 1)
+		l.Service.AddHooks(subagent.Hooks{Started: func(e subagent.StartEdge) {
+			if told {
+				return
+			}
+			go func() {
+				_, err := l.Service.Followup(t.Context(), l.parent, "child", say("more"), message.UserSource())
+				got <- err
+			}()
+			synctest.Wait()
+			if a, _ := l.Agents.Get(e.ID); a.Session().Head() != 1 || len(got) > 0 {
+				t.Errorf("it has %d events, and %d deliveries are done", a.Session().Head(), len(got))
+			}
+			told = true
+		}}, nil)
+		if _, err := l.Service.StartContinuable(t.Context(), spawn.DefaultName, req); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := <-got; err != nil || !told {
+			t.Errorf("told %v: %v", told, err)
+		}
+	})
+}
+
+// CONT-10: of two starts that find one id free, one gets it.
+func TestOneIDForTwo_CONT10(t *testing.T) {
+	faulty := storetest.NewFaulty(memory.New())
+	inNest(t, subagenttest.Options{Store: faulty}, func(t *testing.T, l *nest) {
+		look, mine := make(chan struct{}), make(chan struct{})
+		faulty.Plan(func(p storetest.Point) storetest.Fault {
+			if p.Op == storetest.OpExists && p.N < 2 {
+				return storetest.Fault{Wait: func(context.Context) { <-look }}
+			}
+			return storetest.Fault{}
+		})
+		l.preparer("slow", func(context.Context, subagent.Preparation) (*session.Seed, error) { <-mine; return nil, nil })
+		got := make(chan error, 2)
+		for range 2 {
+			go func() {
+				req := l.request("worker", "begin")
+				req.ID = "mine"
+				_, err := l.Service.StartContinuable(t.Context(), "slow", req)
+				got <- err
+			}()
+		}
+		synctest.Wait()
+		close(look)
+		synctest.Wait()
+		wantCode(t, <-got, subagent.CodeDuplicateChild)
+		close(mine)
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+	})
+}

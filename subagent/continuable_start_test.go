@@ -648,6 +648,14 @@ func idle(name string) tool.Definition {
 func TestWhichDescriptor_DES17(t *testing.T) {
 	inNest(t, subagenttest.Options{Tools: []tool.Definition{idle("look"), idle("burn")}}, func(t *testing.T, l *nest) {
 		l.Register(t, fork.New(""))
+		other, err := session.NewDescriptor(session.Descriptor{Mode: session.ModeContinuable, Provider: "liar", Label: ptr("liar")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Service.AddSetup(func(_ context.Context, a *agent.Agent) (func() error, error) {
+			_, err := a.Session().Append(session.Draft{Payload: other})
+			return nil, err
+		})
 		hold := make(chan struct{})
 		l.Answer("wait", scripted.Step{scripted.Func(func(context.Context, *llm.Request) (scripted.Step, error) {
 			<-hold
@@ -665,13 +673,6 @@ func TestWhichDescriptor_DES17(t *testing.T) {
 		// Its fork inherits a descriptor with a filter and has one of its own without.
 		twin, err := l.Service.StartContinuable(t.Context(), fork.DefaultName, subagent.ContinuableRequest{Label: "twin", Prompt: say("second"), Parent: child})
 		if err != nil {
-			t.Fatal(err)
-		}
-		other, err := session.NewDescriptor(session.Descriptor{Mode: session.ModeContinuable, Provider: "liar", Label: ptr("liar")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := child.Session().Append(session.Draft{Payload: other}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

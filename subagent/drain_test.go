@@ -741,3 +741,57 @@ func stored(t *testing.T, l *nest, id session.ID) *session.Session {
 	t.Helper()
 	return (&machine{t: t, back: l.store.Backend()}).stored(id)
 }
+
+// The same between two steps of the making, where nothing runs that could be cancelled.
+func TestDrainBetweenSteps(t *testing.T) {
+	for _, steps := range []int{0, 1} {
+		inNest(t, subagenttest.Options{}, func(t *testing.T, l *nest) {
+			step, err := subagent.Reserve(l.Service, "c", l.parent)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range steps {
+				if err := step(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			drained := make(chan error, 1)
+			go func() { drained <- subagent.NewChildDrainer(l.Service).Drain(t.Context(), l.parent, "c") }()
+			synctest.Wait()
+			wantCode(t, step(t.Context()), subagent.CodeActivationClosing)
+			if err := <-drained; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TEAR-02, DRAIN-02: a child that is being made below another is waited for before that one
+// is released.
+func TestDrainAboveTheMaking_TEAR02(t *testing.T) {
+	inNest(t, subagenttest.Options{}, func(t *testing.T, l *nest) {
+		a := l.below(l.parent, "a")
+		gate := make(chan struct{})
+		l.Service.AddSetup(func(context.Context, *agent.Agent) (func() error, error) { <-gate; return nil, nil })
+		started := make(chan error, 1)
+		go func() {
+			_, err := l.Service.StartContinuable(t.Context(), spawn.DefaultName, subagent.ContinuableRequest{ID: "b", Label: "b", Prompt: say("go"), Parent: a})
+			started <- err
+		}()
+		synctest.Wait()
+		drained := make(chan error, 1)
+		go func() { drained <- subagent.NewChildDrainer(l.Service).Drain(t.Context(), l.parent, "a") }()
+		synctest.Wait()
+		if d := cmp.Diff([]string{"a"}, l.live("a")); d != "" {
+			t.Errorf("live:\n%s", d)
+		}
+		close(gate)
+		wantCode(t, <-started, subagent.CodeActivationClosing)
+		if err := <-drained; err != nil {
+			t.Error(err)
+		}
+		if got := l.live("a", "b"); got != nil {
+			t.Errorf("live: %q", got)
+		}
+	})
+}

@@ -96,7 +96,9 @@ func (m *manager) leave(ctx context.Context, act *activation, path func() []key,
 		return nil
 	})
 	if err != nil {
-		m.rollback(act)
+		if left := m.rollback(act); left != nil {
+			err = fmt.Errorf("%w; %s", err, left)
+		}
 		return err
 	}
 	<-act.gone

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/offshoot-dev/offshoot/agent"
@@ -56,13 +57,51 @@ func (h *Host) Interrupt(parent, child session.ID) error {
 }
 
 // Close ends a child, with all that is below it, and returns when it is released. What
-// waits in its inbox is discarded, also that of one that is not resident. Its log stays.
-// Errors: as Followup and ChildDrainer.Drain.
+// waits in their inboxes is discarded, also where they are not resident, so that nothing
+// of them goes on when their tree is next opened; a service without projections passes
+// over descendants that are not resident. Their logs stay. A descendant that cannot be
+// opened ends the call. Errors: as Followup and ChildDrainer.Drain.
 func (h *Host) Close(ctx context.Context, parent, child session.ID) error {
 	m, err := h.manager()
 	if err != nil {
 		return err
 	}
+	if err := m.parentage(ctx, parent, child); err != nil {
+		return err
+	}
+	if m.svc.cfg.Projections != nil {
+		rows, err := m.svc.ListDescendants(ctx, child)
+		if err != nil {
+			return err
+		}
+		for _, row := range slices.Backward(rows) {
+			if row.Kind == RowChild && row.Mode == session.ModeContinuable && !m.managed(row.ID) && mayBeDue(row.Summary().State) {
+				if err := m.closeOne(ctx, row.Parent, row.ID); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return m.closeOne(ctx, parent, child)
+}
+
+// parentage refuses a pair that is not a child's durable parentage.
+func (m *manager) parentage(ctx context.Context, parent, child session.ID) error {
+	m.mu.Lock()
+	act := m.entries[child]
+	m.mu.Unlock()
+	if act == nil {
+		_, _, err := m.lookUp(ctx, child, parent)
+		return err
+	}
+	if act.parent != parent {
+		return errorf(CodeUnauthorized, "subagent %s is not a child of %s", child, parent)
+	}
+	return nil
+}
+
+// closeOne is Close for one child and what is resident below it.
+func (m *manager) closeOne(ctx context.Context, parent, child session.ID) error {
 	if !m.managed(child) {
 		act, err := m.reopen(ctx, parent, child, func(s *session.Session) bool { return waits(s) > 0 || s.Epochs().Worked })
 		if err != nil {
@@ -253,7 +292,7 @@ func (m *manager) plan(ctx context.Context, rows []Row, r *Recovered) (map[sessi
 			if err != nil {
 				return nil, err
 			}
-			if len(owing) > 0 {
+			if newer(owing, s) {
 				plan[row.ID] = planOwed
 			}
 		}
@@ -265,6 +304,13 @@ func (m *manager) plan(ctx context.Context, rows []Row, r *Recovered) (map[sessi
 		}
 	}
 	return plan, nil
+}
+
+// newer reports whether a child of s came to something after s itself had settled: what was
+// there before, and was not taken, was discarded, and waits for the next wake.
+func newer(owing []Settlement, s *session.Session) bool {
+	e, ok := s.Event(s.Epochs().LastSeq)
+	return slices.ContainsFunc(owing, func(o Settlement) bool { return !ok || o.at > e.Time })
 }
 
 // mayBeDue says what a checkpoint can tell of due.

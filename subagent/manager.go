@@ -303,7 +303,9 @@ func (m *manager) bear(ctx context.Context, act *activation, b *birth) error {
 	}
 	m.mu.Unlock()
 	if err != nil {
-		m.rollback(act)
+		if left := m.rollback(act); left != nil {
+			err = fmt.Errorf("%w; %s", err, left)
+		}
 		return err
 	}
 	m.tellStart(act)
@@ -391,10 +393,9 @@ func (m *manager) submit(ctx context.Context, act *activation, parent *agent.Age
 		}
 		err = m.refused(act, err)
 	}
-	m.rollback(act)
-	if act.left != nil {
+	if left := m.rollback(act); left != nil {
 		// Said, but not what the caller is to go by (seam RB-17, RB-19).
-		err = fmt.Errorf("%w; %s", err, act.left)
+		err = fmt.Errorf("%w; %s", err, left)
 	}
 	return err
 }
@@ -485,7 +486,7 @@ func (m *manager) ask(act *activation) {
 		m.mu.Unlock()
 		return
 	}
-	begun := m.endLocked([]*activation{act}, nil, ending{keep: true})
+	begun := m.endLocked([]*activation{act}, nil, ending{keep: true, alone: true})
 	m.mu.Unlock()
 	m.end(begun)
 }
@@ -576,13 +577,14 @@ func (m *manager) deliver(ctx context.Context, d delivery) (message.ID, error) {
 				m.mu.Unlock()
 				return "", err
 			}
-			change := act.gone
-			if !act.open {
-				change = act.ready
+			ready := act.ready
+			if act.open {
+				ready = nil
 			}
 			m.mu.Unlock()
 			select {
-			case <-change:
+			case <-ready:
+			case <-act.gone:
 			case <-ctx.Done():
 				return "", context.Cause(ctx)
 			}

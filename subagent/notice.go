@@ -35,7 +35,8 @@ type owed struct {
 type occasion uint8
 
 const (
-	// onTurn: with the next turn that something else opens. It was discarded unread.
+	// onTurn: with the next turn that something else opens. It was discarded unread, or
+	// could not be sent.
 	onTurn occasion = iota
 	// onRelease: not while the call that waited for the outcome may still tell it.
 	onRelease
@@ -121,7 +122,8 @@ func (m *manager) sendOwed(p *parent, wake bool, due func(*owed) bool) {
 }
 
 // sendNotice sends what was noted as sent. A parent that takes nothing any more will
-// find out when it is next opened (seam NOTE-15, NOTE-16).
+// find out when it is next opened; of one whose log fails, the next turn asks again (seam
+// NOTE-15, NOTE-16).
 func (m *manager) sendNotice(p *parent, note message.Message, wake bool) {
 	target := session.NextStep
 	if queuedReport(p.agent.Session(), note.Source.SenderSessionID) {
@@ -132,10 +134,14 @@ func (m *manager) sendNotice(p *parent, note message.Message, wake bool) {
 	if err == nil {
 		return
 	}
+	disposed := errors.Is(err, agent.ErrDisposed)
 	m.mu.Lock()
 	delete(p.sent, note.ID)
+	if !disposed {
+		p.owed = append(p.owed, &owed{note: note, when: onTurn})
+	}
 	m.mu.Unlock()
-	if !errors.Is(err, agent.ErrDisposed) {
+	if !disposed {
 		m.svc.fault("a parent could not be told of its subagent's end", err, "agent", string(p.agent.ID()), "message", string(note.ID))
 	}
 }
@@ -242,10 +248,13 @@ func (m *manager) recall(ctx context.Context, a *agent.Agent, wake bool) (n int,
 
 // reconcile sends a parent the settlements that its log has not taken.
 func (m *manager) reconcile(ctx context.Context, p *parent, wake bool) (int, error) {
-	owing, err := m.owing(ctx, p.agent.Session())
+	s := p.agent.Session()
+	owing, err := m.owing(ctx, s)
 	if err != nil {
 		return 0, err
 	}
+	// An import runs nothing by itself: what its children came to waits for a person, too.
+	wake = wake && (!s.Imported() || s.Adopted())
 	m.mu.Lock()
 	var now []message.Message
 	for i := range owing {
@@ -359,7 +368,7 @@ func (m *manager) settlements(ctx context.Context, child session.ID, want func(e
 		}
 		if want(p.Epoch) {
 			set := Settlement{
-				ID: session.SettlementID(child, p.Epoch), Child: child, Label: label, Epoch: p.Epoch, StopReason: StopReason(p.StopReason),
+				ID: session.SettlementID(child, p.Epoch), Child: child, Label: label, Epoch: p.Epoch, StopReason: StopReason(p.StopReason), at: e.Time,
 				Unread: f.unread(),
 			}
 			if p.OutputSeq >= 0 {

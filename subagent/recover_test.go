@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -155,8 +156,9 @@ type machine struct {
 // process is one of them. parent is the live root.
 type process struct {
 	nest
-	m   *machine
-	cut *cutStore
+	m      *machine
+	cut    *cutStore
+	ending atomic.Bool // it is being stopped
 }
 
 func onMachine(t *testing.T, fn func(t *testing.T, m *machine)) {
@@ -380,7 +382,7 @@ func (p *process) work() (accepted []subagent.Accepted) {
 			accepted = append(accepted, subagent.Accepted{Child: acc.Child, Message: id})
 		}
 	}
-	if err != nil && !p.dead() {
+	if err != nil && !p.dead() && !p.ending.Load() {
 		p.t.Errorf("work: %v", err)
 	}
 	synctest.Wait()
@@ -430,6 +432,82 @@ func TestRecoverAnywhere(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The same where the process is told to end at a write (design § 4, What teardown does to
+// the queue): what was accepted is kept, and goes on in the next one.
+func TestRecoverStopped(t *testing.T) {
+	for n := range 24 {
+		onMachine(t, func(t *testing.T, m *machine) {
+			stop, stopped := make(chan struct{}), make(chan struct{})
+			var p *process
+			end := sync.OnceFunc(func() { p.ending.Store(true); close(stop) })
+			p = m.boot(subagenttest.Options{}, func(i int, _ session.ID, _ []session.Event) cut {
+				if i == n+1 { // the first write is the root's own
+					end()
+				}
+				return goOn
+			})
+			go func() {
+				defer close(stopped)
+				<-stop
+				p.stop()
+			}()
+			accepted := p.work()
+			end()
+			<-stopped
+			q := m.boot(subagenttest.Options{}, nil)
+			q.recover()
+			q.parent.Wake()
+			synctest.Wait()
+			if slices.Contains(m.children(), "a") {
+				// It may have ended with the process, beside its child: nothing opens it for
+				// what that came to, and it hears when it is next opened.
+				q.followup("a", "go on")
+				synctest.Wait()
+			}
+			q.stop()
+			m.atRest(accepted...)
+			m.quiet()
+		})
+	}
+}
+
+// The end of the caller's ctx ends a recovery; what was opened by then goes on.
+func TestRecoverCancelled(t *testing.T) {
+	onMachine(t, func(t *testing.T, m *machine) {
+		p := m.boot(subagenttest.Options{}, nil)
+		p.Answer("long", scripted.Step{scripted.Hang()})
+		one := p.start("one", "long")
+		synctest.Wait()
+		two := p.start("two", "long")
+		synctest.Wait()
+		p.crash()
+		q := m.boot(subagenttest.Options{}, nil)
+		cause := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var seen []session.ID
+		q.cut.looked = func(_ context.Context, id session.ID) {
+			if seen = append(seen, id); len(seen) > 1 && id != seen[0] {
+				cancel(cause)
+			}
+		}
+		r, err := q.Host.Recover(ctx, q.parent)
+		q.cut.looked = nil
+		if !errors.Is(err, cause) || len(r.Reopened) != 1 || r.Skipped != nil {
+			t.Errorf("recovered %+v, %v", r, err)
+		}
+		if err := q.Host.Settled(t.Context(), "root"); err != nil {
+			t.Error(err)
+		}
+		if r := q.recover(); len(r.Reopened) != 1 {
+			t.Errorf("recovered %+v", r)
+		}
+		synctest.Wait()
+		q.stop()
+		m.atRest(one, two)
+		m.quiet()
+	})
 }
 
 func holds(events []session.Event, is func(session.Payload) bool) bool {
@@ -618,6 +696,71 @@ func TestRecoverParked(t *testing.T) {
 	}
 }
 
+// What came in with an import stays parked, whatever epoch was cut and whatever is owed:
+// nothing of it runs before a person sends something.
+func TestRecoverImported(t *testing.T) {
+	onMachine(t, func(t *testing.T, m *machine) {
+		p := m.boot(subagenttest.Options{NoNotices: true}, nil)
+		done := p.start("done", "go")
+		synctest.Wait()
+		p.Answer("long", scripted.Step{scripted.Hang()})
+		acc := p.start("worker", "long")
+		synctest.Wait()
+		second := p.followup(acc.Child, "second")
+		if err := p.parent.Accept(t.Context(), agent.UserText("long"), session.NextTurn); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := p.parent.Accept(t.Context(), agent.UserText("for the root"), session.NextTurn); err != nil {
+			t.Fatal(err)
+		}
+		p.crash()
+		store := m.back.Open()
+		reg, err := session.NewRegistry(t.Context(), session.Config{Store: store, NewCells: units(t).NewCells})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []session.ID{"root", acc.Child} {
+			s, err := reg.PrepareStored(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Append(session.Draft{Payload: &session.Imported{}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(s.Flush(t.Context()), reg.Abandon(t.Context(), s)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := store.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+
+		q := m.boot(subagenttest.Options{}, nil)
+		if r := q.recover(); r.Reopened != nil || r.Notices != 1 {
+			t.Errorf("recovered %+v", r)
+		}
+		if q.parent.Wake() {
+			t.Error("the root was woken")
+		}
+		synctest.Wait()
+		if n := q.Adapter.Started(); n != 0 {
+			t.Errorf("%d model calls", n)
+		}
+		third, err := q.Host.Send(t.Context(), "root", acc.Child, say("third"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := q.parent.Followup(agent.UserText("go on")); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		q.stop()
+		m.atRest(done, acc, subagent.Accepted{Child: acc.Child, Message: second}, subagent.Accepted{Child: acc.Child, Message: third})
+		m.quiet()
+	})
+}
+
 // A parent in the middle of the tree was cut while it waited for its child, whose
 // settlement it has not heard of: it is woken by it, before it settles itself.
 func TestRecoverMiddle(t *testing.T) {
@@ -781,4 +924,37 @@ func TestRecoverRefusals(t *testing.T) {
 			t.Logf("the run of the dead process: %v", err)
 		}
 	})
+}
+
+// What a turn was about to take up when the process ended is neither lost nor done twice: a
+// child's prompt, and a notice on its way into the root (design § 4, Accepted means durable).
+func TestRecoverStoppedBeforeAStep(t *testing.T) {
+	for _, who := range []string{"child", "root"} {
+		t.Run(who, func(t *testing.T) {
+			onMachine(t, func(t *testing.T, m *machine) {
+				p := m.boot(subagenttest.Options{}, nil)
+				p.Agents.AddHooks(agent.Hooks{PreStep: func(ctx context.Context, s *agent.PreStep) error {
+					if (s.Agent == p.parent) == (who == "root") {
+						<-ctx.Done()
+					}
+					return nil
+				}})
+				acc := p.start("worker", "go")
+				synctest.Wait()
+				p.stop()
+				q := m.boot(subagenttest.Options{}, nil)
+				if r := q.recover(); (len(r.Reopened) == 1) != (who == "child") || r.Notices != 0 {
+					t.Errorf("recovered %+v", r)
+				}
+				q.parent.Wake()
+				synctest.Wait()
+				q.stop()
+				m.atRest(acc)
+				if n := m.stored(acc.Child).Epochs().Settled; n != 1 {
+					t.Errorf("%d epochs", n)
+				}
+				m.quiet()
+			})
+		})
+	}
 }

@@ -226,6 +226,8 @@ type Settlement struct {
 	// to it and that it never took up: they were discarded, or wait for its next epoch.
 	Failure string
 	Unread  int
+
+	at int64 // when it was stored, in ms; 0 for one of this process
 }
 
 func (m *manager) settlement(act *activation, e *epochEnd) Settlement {

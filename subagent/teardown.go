@@ -20,6 +20,8 @@ type ending struct {
 	process bool
 	// quiet tells the parent without waking it: nothing is to begin there.
 	quiet bool
+	// alone leaves what is below agents in between as it is: a settlement.
+	alone bool
 	cause session.Cause
 }
 
@@ -39,8 +41,12 @@ func (m *manager) endLocked(acts, making []*activation, e ending) (begun []*acti
 	// Those whose end began earlier know already what they wait for: nothing was let in
 	// below them since.
 	fresh := make(map[key]*activation, len(acts))
+	end := m.graph.Seal
+	if e.alone {
+		end = m.graph.Close
+	}
 	for _, act := range acts {
-		if m.graph.Close(act.key) {
+		if end(act.key) {
 			fresh[act.key] = act
 			act.ending = e
 			begun = append(begun, act)
@@ -215,15 +221,20 @@ func (m *manager) settleHolds(act *activation) (told bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for act.holds > 0 {
-		if act.unheld == nil {
-			act.unheld = make(chan struct{})
-		}
-		unheld := act.unheld
-		m.mu.Unlock()
-		<-unheld
-		m.mu.Lock()
+		m.awaitHoldsLocked(act)
 	}
 	return act.told
+}
+
+// awaitHoldsLocked lets go of the lock until no delivery is under way.
+func (m *manager) awaitHoldsLocked(act *activation) {
+	if act.unheld == nil {
+		act.unheld = make(chan struct{})
+	}
+	unheld := act.unheld
+	m.mu.Unlock()
+	<-unheld
+	m.mu.Lock()
 }
 
 // release takes a disposed Activation out of the graph, whatever went wrong on the way
@@ -255,11 +266,21 @@ func (m *manager) tellEnd(act *activation, done *epochEnd) {
 	m.svc.tellEnded(act.edge, act.hooks, Result{Output: done.output, StopReason: done.reason}, nil)
 }
 
-// rollback ends a held Activation that nothing was accepted for. What goes wrong on the
-// way does not hide why it is rolled back (seam RB-17).
-func (m *manager) rollback(act *activation) {
+// rollback ends a held Activation that nothing was accepted for. One that somebody else
+// has given work meanwhile goes on with that. What goes wrong on the way does not hide why
+// it is rolled back (seam RB-17); left says that something of a child that never came to
+// be may be stored.
+func (m *manager) rollback(act *activation) (left error) {
 	m.mu.Lock()
 	m.unholdLocked(act)
+	for act.holds > 0 && !m.graph.Closing(act.key) {
+		m.awaitHoldsLocked(act)
+	}
+	if act.open && act.told && !m.graph.Closing(act.key) {
+		m.mu.Unlock()
+		m.ask(act)
+		return nil
+	}
 	// A resumed child keeps what waits in its log: only the resume is taken back.
 	all, making := m.belowLocked([]*activation{act})
 	begun := m.endLocked(all, making, ending{keep: !act.fresh})
@@ -270,6 +291,7 @@ func (m *manager) rollback(act *activation) {
 	if act.err != nil {
 		m.svc.fault("taking back a subagent failed", act.err, "agent", string(act.id))
 	}
+	return act.left
 }
 
 // cut begins the end of what is below the roots, or of everything without any. The

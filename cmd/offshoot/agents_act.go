@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -43,7 +42,7 @@ func (f *actFlags) tells(cmd *cobra.Command) {
 
 const (
 	actHelp = "CHILD is the id of a continuable child, or the beginning of one that fits no other (see offshoot agents children,\n" +
-		"offshoot sessions tree). Its tree must be held by no other live process. "
+		"offshoot sessions tree). Its tree must be held by no other live process."
 	actJSON = "--json writes one object: childId, parentId, rootId and label of the child, and "
 	// outcomeJSON is what send and wait tell.
 	outcomeJSON = "epoch,\n" +
@@ -62,9 +61,8 @@ func newAgentsSendCommand(a *app) *cobra.Command {
 		Long: "Send gives the child a message of yours: one turn of its own, behind what waits in its queue. When it is accepted,\n" +
 			"it is stored, and nothing loses it. The child is opened from its log, works, and settles; its last answer is\n" +
 			"printed. A message of - is read from standard input.\n\n" +
-			actHelp + "The parent is not opened: it is told what the\n" +
-			"child came to when its tree is next resumed. What ends the command ends the turn that the child is in, and keeps\n" +
-			"its queue.\n\n" +
+			actHelp + "\n\nThe parent is not opened: it is told what the child came to when its tree is next resumed. What ends\n" +
+			"the command early ends the turn that the child is in, and keeps its queue.\n\n" +
 			"With --detach nothing runs: the message is accepted and waits in the child's queue, for the next resume of the\n" +
 			"tree's root, the next send to the child, or agents wait.\n\n" +
 			actJSON + "messageId, " + outcomeJSON + " With\n" +
@@ -92,7 +90,7 @@ func newAgentsWaitCommand(a *app) *cobra.Command {
 		Use:   "wait CHILD",
 		Short: "Let a continuable child finish what it has, and print its answer",
 		Long: "Wait prints the answer of the child's last epoch. A child whose work something cut, or that has messages queued,\n" +
-			"is opened for it and finishes first. " + actHelp + "\n\n" +
+			"is opened for it and finishes first.\n\n" + actHelp + "\n\n" +
 			actJSON + outcomeJSON + "\n\n" + outcomeExit,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -110,7 +108,7 @@ func newAgentsInterruptCommand(a *app) *cobra.Command {
 		Short: "Stop the turn that a continuable child is in",
 		Long: "An interrupt stops a turn and keeps the queue. A child works only while a process has opened its tree, and only\n" +
 			"that process can stop it: if there is one, it is named. Else nothing is at work, which is said with the messages\n" +
-			"that wait; agents close discards those. " + actHelp + "\n\n" +
+			"that wait; agents close discards those.\n\n" + actHelp + "\n\n" +
 			actJSON + "interrupted\n(false) and queued, the messages that wait.",
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -138,7 +136,7 @@ func newAgentsCloseCommand(a *app) *cobra.Command {
 		Use:   "close CHILD",
 		Short: "End a continuable child's work: discard what it and all below it have queued",
 		Long: "Close ends what the child and the continuable children below it still have to do: work that something cut does not\n" +
-			"go on, and queued messages are discarded. The logs stay, and agents send gives the child new work. " + actHelp + "\n\n" +
+			"go on, and queued messages are discarded. The logs stay, and agents send gives the child new work.\n\n" + actHelp + "\n\n" +
 			actJSON + "closed, how\nmany children had work to end, and discarded, how many messages of theirs.",
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -362,7 +360,7 @@ func (c *ward) wait(ctx context.Context, id message.ID) error {
 			c.out = legible(c.out)
 		}
 	}
-	if id != "" {
+	if id != "" && c.h.Subagents.Notices() {
 		c.prog.note("offshoot: its parent is told when the tree goes on: offshoot resume %s", c.rec.Meta.Root)
 	}
 	if set.StopReason == subagent.StopCompleted {
@@ -447,28 +445,27 @@ func (c *ward) end(ctx context.Context) error {
 		return c.advise("nothing was closed", err)
 	}
 	type target struct {
-		parent, id session.ID
-		waiting    int64
-		work       bool
+		waiting int64
+		work    bool
 	}
 	self := c.sum.state
-	all := []target{{c.parent(), c.id(), self.Waiting, self.Waiting > 0 || self.Unsettled}}
+	all := []target{{self.Waiting, self.Waiting > 0 || self.Unsettled}}
 	for i := range rows {
 		row := &rows[i]
 		if row.Kind != subagent.RowChild || row.Mode != session.ModeContinuable {
 			continue
 		}
-		t := target{parent: row.Parent, id: row.ID, work: true}
+		t := target{work: true}
 		if sum := row.Summary(); sum.State != nil {
 			t.waiting, t.work = sum.State.Waiting, sum.State.Waiting > 0 || sum.State.Unsettled
 		}
 		all = append(all, t)
 	}
 	closed, discarded := 0, int64(0)
-	for _, t := range slices.Backward(all) {
-		if err := c.h.Host.Close(ctx, t.parent, t.id); err != nil {
-			return c.advise(fmt.Sprintf("subagent %s was not closed", t.id), err)
-		}
+	if err := c.h.Host.Close(ctx, c.parent(), c.id()); err != nil {
+		return c.advise(fmt.Sprintf("subagent %s was not closed, or not all below it", c.id()), err)
+	}
+	for _, t := range all {
 		if t.work {
 			closed++
 			discarded += t.waiting

@@ -245,3 +245,41 @@ func TestContinuableSkipped(t *testing.T) {
 		t.Errorf("%v", e)
 	}
 }
+
+// A child that comes back in the same run has one line of the summary, with what all its
+// epochs took, and what it says stands under its label each time.
+func TestContinuableComesBack(t *testing.T) {
+	t.Parallel()
+	w, s := newLastingWorld(t)
+	// The root learns the id from the result of its first call, in the same turn.
+	p := w.prepare("run", "--verbose", delegation("count", "[[fake:reply seven]]")+"[[fake:next]] [[fake:gate go]]"+further("again [[fake:reply eight]]")+
+		"[[fake:reply I wait]] [[fake:next]] [[fake:reply fine]]")
+	stderr := p.pipeStderr()
+	p.begin()
+	stderr.until("count: idle")
+	// The first epoch is over when its end is stored.
+	for settled := false; !settled; {
+		_, children := w.tree()
+		settled = len(children) == 1 && len(settlements(t, children[0])) == 1
+	}
+	s.Release("go")
+	e := p.wait()
+	_, children := w.tree()
+	if diff := cmp.Diff([]string{"1 completed", "2 completed"}, settlements(t, children[0])); diff != "" {
+		t.Fatalf("settled (-want +got):\n%s", diff)
+	}
+	tokens := int64(0)
+	for _, m := range payloads[*session.AssistantMessage](t, children[0]) {
+		tokens += m.Usage.Total()
+	}
+	table := lines(e.stderr)
+	row := strings.Fields(table[len(table)-1])
+	if e.code != 0 || !strings.HasPrefix(table[len(table)-2], "CHILD ") || len(row) != 8+1 || row[4] != "completed" || row[5] != count(tokens) {
+		t.Errorf("want %s tokens in one line: %v", count(tokens), e)
+	}
+	for _, want := range []string{"  count │ seven\n", "  count │ eight\n"} {
+		if strings.Count(e.stderr, want) != 1 {
+			t.Errorf("%q is not there once: %v", want, e)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"bytes"
 	"math/bits"
 
 	"github.com/offshoot-dev/offshoot/session"
@@ -54,7 +55,8 @@ func (c *cells) Take(head int64) []session.Checkpoint {
 	}
 	c.dirty &^= c.taken
 	out := make([]session.Checkpoint, 0, bits.OnesCount64(c.taken))
-	buf := make([]byte, 0, 256)
+	scratch := c.set.scratch.Get().(*[]byte)
+	buf := (*scratch)[:0]
 	for i := range c.values {
 		if c.taken&(1<<i) == 0 {
 			continue
@@ -62,8 +64,15 @@ func (c *cells) Take(head int64) []session.Checkpoint {
 		u := &c.set.units[i]
 		start := len(buf)
 		buf = u.Append(buf, c.values[i])
-		out = append(out, session.Checkpoint{Key: u.Key, Version: u.Version, Seq: head - 1, Value: buf[start:len(buf):len(buf)]})
+		out = append(out, session.Checkpoint{Key: u.Key, Version: u.Version, Seq: head - 1, Value: buf[start:]})
 	}
+	all := bytes.Clone(buf) // a store may keep it
+	for i := range out {
+		size := len(out[i].Value)
+		out[i].Value, all = all[:size:size], all[size:]
+	}
+	*scratch = buf
+	c.set.scratch.Put(scratch)
 	return out
 }
 

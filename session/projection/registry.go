@@ -132,10 +132,12 @@ type set struct {
 	units  []Unit
 	byType map[session.Type][]int
 	every  []int // those that want all types
+
+	scratch *sync.Pool // of *[]byte, what values are encoded into
 }
 
 func newSet(units []Unit) *set {
-	s := &set{units: units, byType: map[session.Type][]int{}}
+	s := &set{units: units, byType: map[session.Type][]int{}, scratch: &sync.Pool{New: func() any { return new([]byte) }}}
 	for i := range units {
 		if units[i].Types == nil {
 			s.every = append(s.every, i)

@@ -121,7 +121,8 @@ func applyState(v Value, e *session.Event, p session.Payload) Value {
 	if next == *old {
 		return v
 	}
-	return &next
+	changed := next // not next itself: what is unchanged costs no memory
+	return &changed
 }
 
 func (s *State) splice(list string, p *session.InboxSpliced) string {

@@ -76,6 +76,9 @@ func (r *row) head() int64 { return r.prefixLen + r.own }
 // add stores events that follow those of the row.
 func (r *row) add(events []session.Event) {
 	if len(events) > 0 {
+		if r.batches == nil {
+			r.batches = make([][]session.Event, 0, 2) // those of a one-shot child
+		}
 		r.batches = append(r.batches, slices.Clip(events))
 		r.own += int64(len(events))
 	}
@@ -107,6 +110,7 @@ func (r *row) fence() {
 
 // put stores checkpoints, but for those that head does not reach yet.
 func (r *row) put(cells []session.Checkpoint) {
+	r.cells = slices.Grow(r.cells, max(0, len(cells)-len(r.cells)))
 	for _, c := range cells {
 		if c.Seq >= r.head() {
 			continue

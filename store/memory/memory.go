@@ -303,14 +303,17 @@ func contiguous(id session.ID, first int64, events []session.Event) error {
 	return nil
 }
 
+// errFound ends a walk that has what it looked for.
+var errFound = errors.New("found")
+
 // stateOf returns the string member "state" of a CellState checkpoint, or "".
 func stateOf(value []byte) string {
-	state, found := "", errors.New("found")
+	state := ""
 	// Whatever else the object holds is not the store's business.
 	_ = jsonx.ReadObject(value, func(key string, raw []byte) (err error) {
 		if key == "state" {
 			if state, err = jsonx.String(raw); err == nil {
-				err = found
+				err = errFound
 			}
 		}
 		return err

@@ -78,6 +78,7 @@ type activation[K comparable] struct {
 	path    []K            // whom it was made below, nearest first, as far as they were live then
 	owned   map[K]struct{} // released before it
 	closing bool
+	sealed  bool // nothing begins below it at any depth
 }
 
 // Enter makes an Activation of key. path names the agents that it is made below, from
@@ -186,12 +187,12 @@ func (g *Graph[K]) above(path []K, is func(K) bool) bool {
 }
 
 // Admits reports whether something may begin below path: nil, ErrDraining or, where the
-// direct parent is being disposed, ErrClosing.
+// direct parent is being disposed or anybody above was sealed, ErrClosing.
 func (g *Graph[K]) Admits(path []K) error {
 	if g.over || g.above(path, func(k K) bool { _, ok := g.shut[k]; return ok }) {
 		return ErrDraining
 	}
-	if len(path) > 0 && g.Closing(path[0]) {
+	if len(path) > 0 && g.Closing(path[0]) || g.above(path, func(k K) bool { a := g.acts[k]; return a != nil && a.sealed }) {
 		return ErrClosing
 	}
 	return nil
@@ -222,6 +223,15 @@ func (g *Graph[K]) Close(key K) (first bool) {
 	}
 	a.closing = true
 	return true
+}
+
+// Seal is Close for an Activation that ends with all that is below it: nothing begins
+// there at any depth, also below agents in between that have no Activation.
+func (g *Graph[K]) Seal(key K) (first bool) {
+	if a := g.acts[key]; a != nil {
+		a.sealed = true
+	}
+	return g.Close(key)
 }
 
 // Release takes a disposed Activation out: it leaves the set of its owner, whatever went

@@ -197,6 +197,32 @@ func TestAdmission_DRAIN01_SCOPE08(t *testing.T) {
 	}
 }
 
+// seam SEL-02, SET-08: what ends with all that is below it lets nothing begin there, also
+// below an agent without an Activation; what ends alone does.
+func TestSeal(t *testing.T) {
+	for _, sealed := range []bool{false, true} {
+		var g graph
+		enter(t, &g, "a", "root")
+		enter(t, &g, "c", "one-shot", "a", "root")
+		end := g.Close
+		var want error
+		if sealed {
+			end, want = g.Seal, owners.ErrClosing
+		}
+		if !end("a") || end("a") || end("nobody") {
+			t.Error("a disposal does not begin exactly once")
+		}
+		refused(t, "a child of it", g.Enter("b", []string{"a", "root"}), owners.ErrClosing)
+		refused(t, "below the one-shot child", g.Enter("d", []string{"one-shot", "a", "root"}), want)
+		refused(t, "work below it", g.Deliver("c", []string{"one-shot", "a", "root"}), want)
+		enter(t, &g, "sibling", "root")
+		if _, _, _, err := g.Release("a"); err != nil {
+			t.Fatal(err)
+		}
+		enter(t, &g, "e", "one-shot", "a", "root")
+	}
+}
+
 // naive does the same from nothing but what happened.
 type naive struct {
 	path    map[string][]string
