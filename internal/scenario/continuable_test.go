@@ -34,6 +34,18 @@ func (w *world) newCall(name string, cancelled bool) (context.Context, *call) {
 	return ctx, w.calls[name]
 }
 
+// nameMessages names the accepted messages in the lines of a call: in the order of the
+// calls, whichever of them returned first. The lock is held.
+func (w *world) nameMessages(lines []string) {
+	for _, line := range lines {
+		for _, found := range id.FindAllString(line, -1) {
+			if w.taken[found] {
+				w.messageName(message.ID(found))
+			}
+		}
+	}
+}
+
 // messageName names a message by its id, if it has no name yet. The lock is held.
 func (w *world) messageName(id message.ID) string {
 	if w.names.of[string(id)] == "" && !strings.Contains(string(id), ":") {
@@ -49,7 +61,8 @@ func (w *world) accepted(name, by string, id message.ID, err error) []string {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return []string{fmt.Sprintf("%s: %s has accepted %s", name, by, w.messageName(id))}
+	w.taken[string(id)] = true
+	return []string{fmt.Sprintf("%s: %s has accepted %s", name, by, id)}
 }
 
 func parseBegin(a *args) action {

@@ -58,6 +58,7 @@ type world struct {
 	era      int                        // how often the system was made
 	born     map[session.ID]*agent.Agent
 	lasting  map[session.ID]bool // children that are continuable
+	taken    map[string]bool     // messages that a call was told of
 	told     []*told
 	news     []string // what is no matter of one child, in order
 	last     []string // the same, of what comes after the children
@@ -107,7 +108,7 @@ type trigger struct {
 func newWorld(t *testing.T) *world {
 	return &world{
 		t: t, agents: map[string]*agent.Agent{}, runs: map[string]*run{}, calls: map[string]*call{}, providers: map[string]*provider{},
-		setups: map[string]func() error{}, lasting: map[session.ID]bool{},
+		setups: map[string]func() error{}, lasting: map[session.ID]bool{}, taken: map[string]bool{},
 		mounts: map[string]func(){}, tools: map[string]func(){}, gates: map[string]chan struct{}{},
 		answers: map[string][]scripted.Step{}, asking: map[string]string{},
 		names: newNames(), born: map[session.ID]*agent.Agent{}, heads: map[*agent.Agent]int64{}, made: map[session.ID]subagent.Run{}, returned: map[session.ID]bool{},
@@ -270,6 +271,7 @@ func (w *world) outcome() []string {
 	w.ops = slices.DeleteFunc(w.ops, func(o *op) bool {
 		switch {
 		case o.done:
+			w.nameMessages(o.out)
 			lines = append(lines, o.out...)
 		case o.fresh:
 			lines = append(lines, o.name+" has not returned")

@@ -78,7 +78,8 @@ func sees(a *agent.Agent, name string) bool { return a.Tools().Toolset().Lookup(
 // addressed is advised for a call that names another agent.
 func addressed(caller *agent.Agent, what string, err error) error {
 	err = advised(what, err)
-	if te, ok := err.(*tool.Error); ok && te.Code == string(subagent.CodeUnauthorized) && sees(caller, ListTool) {
+	var te *tool.Error
+	if errors.As(err, &te) && te.Code == string(subagent.CodeUnauthorized) && sees(caller, ListTool) {
 		te.Msg += " " + ListTool + " shows them."
 	}
 	return err
