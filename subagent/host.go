@@ -364,16 +364,40 @@ func (m *manager) openStored(ctx context.Context, parent, child session.ID, so f
 
 func (m *manager) openFrom(ctx context.Context, h *session.Header, tree session.ID, so func(*session.Session) bool) (*activation, error) {
 	parent := h.ParentSession
-	d := delivery{parentID: parent}
-	p, live := m.agents.Get(parent)
-	if !live {
-		p = nil
+	for {
+		m.mu.Lock()
+		above := m.entries[parent]
+		m.mu.Unlock()
+		d := delivery{parentID: parent}
+		p, live := m.agents.Get(parent)
+		if !live {
+			p = nil
+		}
+		act, err := m.open(ctx, h, tree, p, m.pathOf(&d), so)
+		if errors.Is(err, errNotDue) {
+			return nil, nil
+		}
+		if !errors.Is(err, ErrActivationClosing) {
+			return act, err
+		}
+		// Its parent may be settling: when it is gone, the child comes back without it.
+		if above == nil || !m.settling(above) {
+			return nil, err
+		}
+		select {
+		case <-above.gone:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
-	act, err := m.open(ctx, h, tree, p, m.pathOf(&d), so)
-	if errors.Is(err, errNotDue) {
-		return nil, nil
-	}
-	return act, err
+}
+
+// settling reports whether the end of an Activation has begun. One that somebody still
+// delivers to does not count: that may be the caller, who must not wait for it.
+func (m *manager) settling(act *activation) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return act.handle != nil && act.holds == 0 && (m.resident[act.key] != act || m.graph.Closing(act.key))
 }
 
 // errNotDue says that somebody else has dealt with a child since its log was read.

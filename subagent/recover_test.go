@@ -839,6 +839,43 @@ func TestRecoverTwiceAtOnce(t *testing.T) {
 	})
 }
 
+// A child whose parent is just being released comes back when that is done.
+func TestRecoverBelowWhoSettles(t *testing.T) {
+	onMachine(t, func(t *testing.T, m *machine) {
+		p := m.boot(subagenttest.Options{}, func(_ int, id session.ID, events []session.Event) cut {
+			if id == "a-child" && holds(events, isSettled) {
+				return before
+			}
+			return goOn
+		})
+		accepted := p.work()
+		p.crash()
+		q := m.boot(subagenttest.Options{}, nil)
+		gate := make(chan struct{})
+		q.Service.AddSetup(func(_ context.Context, a *agent.Agent) (func() error, error) {
+			if a.ID() != "a" {
+				return nil, nil
+			}
+			return func() error { <-gate; return nil }, nil
+		})
+		q.followup("a", "and this") // it settles, and is held up
+		synctest.Wait()
+		recovered := make(chan subagent.Recovered, 1)
+		go func() { recovered <- q.recover() }()
+		synctest.Wait()
+		close(gate)
+		if r := <-recovered; !slices.Contains(r.Reopened, "a-child") {
+			t.Errorf("recovered %+v", r)
+		}
+		synctest.Wait()
+		q.followup("a", "and that")
+		synctest.Wait()
+		q.stop()
+		m.atRest(accepted...)
+		m.quiet()
+	})
+}
+
 // A child that somebody else has brought to rest, since its log was read, is not opened.
 func TestRecoverLate(t *testing.T) {
 	onMachine(t, func(t *testing.T, m *machine) {
