@@ -100,6 +100,8 @@ func (m *manager) start(ctx context.Context, provider string, req ContinuableReq
 	if err != nil {
 		return acc, err
 	}
+	// Before anything waits: a later switch of the parent does not reach this child (seam COMP-26).
+	policy := compose.Capture(req.Parent)
 	if err := m.attend(ctx, req.Parent); err != nil {
 		return acc, err
 	}
@@ -118,8 +120,6 @@ func (m *manager) start(ctx context.Context, provider string, req ContinuableReq
 	if err != nil {
 		return acc, err
 	}
-	// A later switch of the parent does not reach this child (seam COMP-26).
-	policy := compose.Capture(req.Parent)
 	if err := context.Cause(ctx); err != nil {
 		return acc, err
 	}

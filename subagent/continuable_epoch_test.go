@@ -96,6 +96,13 @@ func TestEpochReason_EVT24(t *testing.T) {
 			l.pre(func(p *agent.PreStep) error { p.Messages = nil; return nil })
 		}, want: "completed"},
 		{name: "EVT-25 cancelled before any turn", set: func(l *nest) { l.onTurn(1, drop) }, want: "aborted"},
+		{name: "INT-17 interrupted before its first step", set: func(l *nest) {
+			l.onTurn(1, func(a *agent.Agent) {
+				if err := l.Host.Interrupt(l.parent.ID(), a.ID()); err != nil {
+					panic(err)
+				}
+			})
+		}, want: "aborted"},
 		{name: "EVT-25 dropped behind a clean turn", then: []string{"second"}, set: func(l *nest) { l.onTurn(2, drop) }, want: "aborted: begin is done"},
 		{name: "EVT-27 dropped behind a failure", model: []scripted.Step{{scripted.Fail("BAD", "it broke")}}, then: []string{"second"}, set: func(l *nest) { l.onTurn(2, drop) }, want: "error"},
 		{name: "EVT-27 dropped behind a ceiling", model: []scripted.Step{{scripted.SayLiteral("par"), scripted.MaxTokens()}}, then: []string{"second"}, set: func(l *nest) { l.onTurn(2, drop) }, want: "max-tokens: par"},
@@ -304,6 +311,29 @@ func TestTeardownFails_TEAR08(t *testing.T) {
 		}
 		if !strings.Contains(log.String(), errBoom.Error()) {
 			t.Errorf("SET-13: it is not logged: %s", log.String())
+		}
+	})
+}
+
+// RB-17: what goes wrong while a child is taken back does not hide why it is: the caller gets that, and the other is
+// logged.
+func TestRollbackFails_RB17(t *testing.T) {
+	j := &journal{}
+	inNest(t, subagenttest.Options{Logger: j.logger()}, func(t *testing.T, l *nest) {
+		l.frailty(map[session.ID]error{"child": errBoom})
+		ctx, leave := context.WithCancelCause(t.Context())
+		l.Service.AddHooks(subagent.Hooks{Started: func(subagent.StartEdge) { leave(errGone) }}, nil)
+		req := l.request("worker", "begin")
+		req.ID = "child"
+		if _, err := l.Service.StartContinuable(ctx, "spawn", req); err != errGone {
+			t.Errorf("it said %v", err)
+		}
+		l.gone("child")
+		if !strings.Contains(j.String(), errBoom.Error()) {
+			t.Errorf("logged: %s", j)
+		}
+		if found, err := l.store.Exists(t.Context(), "child"); found || err != nil {
+			t.Errorf("stored: %v, %v", found, err)
 		}
 	})
 }

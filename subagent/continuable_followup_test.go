@@ -134,7 +134,9 @@ func TestFollowupWaiting_FUP05(t *testing.T) {
 		}
 		cancel(errGone) // CAN-19
 		synctest.Wait()
-		l.gone(leaf.Child) // FUP-19
+		if n := len(l.ends(leaf.Child)); n != 1 {
+			t.Errorf("FUP-19: the child of a resumed child had %d residencies", n)
+		}
 		got := l.said(mid.Child)
 		if d := cmp.Diff([]string{"coordinator: deep", "answer: deep is done", "settled: completed"}, got[len(got)-3:]); d != "" {
 			t.Errorf("CAN-19, FUP-33:\n%s", d)
@@ -365,6 +367,80 @@ func TestFollowupDuringDisposal_FUP23(t *testing.T) {
 	})
 }
 
+// FUP-24: an admission that closes while a follow-up waits for the release of its child refuses it, and nothing is
+// resumed.
+func TestAdmissionClosesMeanwhile_FUP24(t *testing.T) {
+	for name, shut := range map[string]func(*nest){
+		"below the parent": func(l *nest) { l.Service.DrainDescendants(l.parent) },
+		"of everything":    func(l *nest) { l.Service.CloseAdmission() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inNest(t, subagenttest.Options{}, func(t *testing.T, l *nest) {
+				hold := make(chan struct{})
+				l.Service.AddSetup(func(context.Context, *agent.Agent) (func() error, error) {
+					return func() error { <-hold; return nil }, nil
+				})
+				acc := l.start("worker", "begin")
+				synctest.Wait() // it settles, up to the release of its setup
+				got := make(chan error, 1)
+				go func() {
+					_, err := l.Service.Followup(t.Context(), l.parent, acc.Child, say("more"), message.UserSource())
+					got <- err
+				}()
+				synctest.Wait()
+				if len(got) > 0 {
+					t.Fatalf("it did not wait: %v", <-got)
+				}
+				shut(l)
+				close(hold)
+				wantCode(t, <-got, subagent.CodeDraining)
+				synctest.Wait()
+				l.gone(acc.Child)
+				if n := len(l.Lifecycle.Edges()); n != 2 {
+					t.Errorf("%d edges", n)
+				}
+				l.logs(acc.Child, "user: begin", "answer: noted", "settled: completed")
+			})
+		})
+	}
+}
+
+// FUP-33, P17: a child that was resumed belongs to the service as a new one does. It goes on though its provider is
+// unloaded, its parent is disposed and its caller is gone.
+func TestResumedIsTheServices_FUP33(t *testing.T) {
+	inNest(t, subagenttest.Options{}, func(t *testing.T, l *nest) {
+		unload := l.Register(t, spawn.New("maker"))
+		acc, err := l.Service.StartContinuable(t.Context(), "maker", l.request("worker", "begin"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		l.gone(acc.Child)
+		g := l.hold("more")
+		ctx, leave := context.WithCancelCause(t.Context())
+		if _, err := l.Service.Followup(ctx, l.parent, acc.Child, say("more"), message.UserSource()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		a := l.liveAgent(acc.Child)
+		if a.Owner() != nil {
+			t.Errorf("it is owned by %v", a.Owner())
+		}
+		leave(errGone)
+		unload()
+		if err := l.parent.Dispose(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if l.liveAgent(acc.Child) != a || a.Status() != agent.Running {
+			t.Error("it was stopped")
+		}
+		close(g.open)
+		synctest.Wait()
+		l.logs(acc.Child, "user: begin", "answer: noted", "settled: completed", "user: more", "answer: more is done", "settled: completed")
+	})
+}
+
 // AUTH-05, AUTH-04: a parent that is replaced while its child is being resumed has no
 // authority any more; the message is in no log, and the resumed child is let go.
 // P07, AUTH-08, AUTH-12, FUP-01: a person is not refused there, needs no live parent and loads none; a parent that
@@ -508,12 +584,14 @@ func TestOwnedElsewhere_P27(t *testing.T) {
 	})
 }
 
-// FUP-29, FUP-30, SET-14, P43, OBS-04, B-04: a wake behind an interrupt runs, behind what was parked, and parked work
+// FUP-29, FUP-30, INT-01, SET-14, P43, OBS-04, B-04: a wake behind an interrupt runs, behind what was parked, and parked work
 // pins nobody.
 func TestWakeBehindAnInterrupt_FUP29(t *testing.T) {
 	inNest(t, subagenttest.Options{}, func(t *testing.T, l *nest) {
 		slow := make(chan struct{})
+		var turn context.Context
 		l.Answer("hold", scripted.Step{scripted.Func(func(ctx context.Context, _ *llm.Request) (scripted.Step, error) {
+			turn = ctx
 			<-slow // it is told to stop, and takes its time
 			<-ctx.Done()
 			return nil, context.Cause(ctx)
@@ -529,6 +607,9 @@ func TestWakeBehindAnInterrupt_FUP29(t *testing.T) {
 		synctest.Wait()
 		if err := l.Host.Interrupt(mid, leaf); err != nil {
 			t.Fatal(err)
+		}
+		if turn.Err() == nil || l.liveAgent(leaf).Status() != agent.Running {
+			t.Error("INT-01: it was not told to stop when the call returned, or was waited for")
 		}
 		if _, err := l.Service.Followup(t.Context(), m, leaf, say("behind"), message.UserSource()); err != nil {
 			t.Fatal(err)

@@ -76,6 +76,13 @@ func TestWaiting_OWN03(t *testing.T) {
 			if err := faulty.Settle(t.Context()); err != nil {
 				t.Error(err)
 			}
+			want := []string{"completed: work is done"}
+			if fails {
+				want = []string{"error (ACTIVATION_TEARDOWN_FAILED)"}
+			}
+			if d := cmp.Diff(want, l.ends(leaf.Child)); d != "" {
+				t.Errorf("TEAR-09: where giving it up fails is %v:\n%s", fails, d)
+			}
 			for _, id := range []session.ID{mid.Child, leaf.Child} {
 				if rec, _, err := faulty.Inspect(t.Context(), id); err != nil || rec.Owner != nil {
 					t.Errorf("SET-09: %s is stored as %+v: %v", id, rec.Owner, err)
@@ -307,6 +314,32 @@ func TestBounds_SET16(t *testing.T) {
 		if left := l.Service.Rests(); len(left) > 0 {
 			t.Errorf("left: %q", left)
 		}
+	})
+}
+
+// OWN-10: a lineage that leads back to where it began, as a damaged log may have it, ends there.
+func TestLineageInACircle_OWN10(t *testing.T) {
+	inNest(t, subagenttest.Options{}, func(t *testing.T, l *nest) {
+		var list [2]*agent.Agent
+		for i, parent := range []session.ID{"b", "a"} {
+			list[i] = l.NewAgent(t, agent.Create{
+				Session: session.New{ID: session.ID("ab"[i : i+1]), ParentSession: parent, Origin: session.OriginSubagent, DelegationDepth: 1},
+				Options: subagenttest.ParentOptions(),
+			})
+		}
+		l.hold("hold")
+		c := l.startBelow(list[0], "c", "hold")
+		i := subagent.NewInterrupter(l.Service)
+		for _, above := range list {
+			if err := i.Interrupt(above, c.Child); err != nil {
+				t.Errorf("%s is above it: %v", above.ID(), err)
+			}
+		}
+		wantCode(t, i.Interrupt(l.parent, c.Child), subagent.CodeUnauthorized)
+		if err := l.Service.DrainDescendants(list[1])(t.Context()); err != nil {
+			t.Error(err)
+		}
+		l.gone(c.Child)
 	})
 }
 

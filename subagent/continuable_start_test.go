@@ -83,14 +83,22 @@ func TestContinuableStartRefused_CONT14(t *testing.T) {
 			asked++
 			return nil, nil
 		})
-		l.Register(t, &subagenttest.Scripted{ProviderName: "one-shot"})
+		oneShot := &subagenttest.Scripted{ProviderName: "one-shot"}
+		l.Register(t, oneShot)
 		gone := l.Parent(t)
 		if err := gone.Dispose(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
 		stored := l.start("stored", "begin").Child
 		synctest.Wait()
-		l.parent.Session() // the child has settled
+		viewed, err := l.Sessions.Prepare(t.Context(), session.New{ID: "viewed"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		detach, err := l.Sessions.Enter(viewed)
+		if err != nil {
+			t.Fatal(err)
+		}
 		before, edges := len(l.Agents.List()), len(l.Lifecycle.Edges())
 		deep := l.NewAgent(t, agent.Create{Options: agent.Options{Provider: subagenttest.Route, Model: subagenttest.Model, Depth: ptr(int64(3))}})
 		before++
@@ -115,6 +123,7 @@ func TestContinuableStartRefused_CONT14(t *testing.T) {
 			{"no label", "asked", subagent.ContinuableRequest{Parent: l.parent, ID: stored, Prompt: say("x")}, code(subagent.CodeInvalidRequest)},
 			{"an empty filter", "asked", subagent.ContinuableRequest{Parent: l.parent, ID: stored, Prompt: say("x"), Label: "x", ToolFilter: &bad}, code(subagent.CodeInvalidRequest)},
 			{"a live id", "asked", subagent.ContinuableRequest{Parent: deep, ID: l.parent.ID(), Prompt: say("x"), Label: "\xff", MaxDepth: ptr(int64(3))}, code(subagent.CodeDuplicateChild)},
+			{"the id of a live session without an agent", "asked", subagent.ContinuableRequest{Parent: deep, ID: "viewed", Prompt: say("x"), Label: "\xff", MaxDepth: ptr(int64(3))}, code(subagent.CodeDuplicateChild)},
 			{"a stored id", "asked", subagent.ContinuableRequest{Parent: deep, ID: stored, Prompt: say("x"), Label: "\xff", MaxDepth: ptr(int64(3))}, code(subagent.CodeDuplicateChild)},
 			{"the cap", "asked", subagent.ContinuableRequest{Parent: deep, Prompt: say("x"), Label: "\xff", MaxDepth: ptr(int64(3))}, func(err error) bool {
 				return errors.As(err, &depth) && depth.Depth == 4 && depth.Cap == 3
@@ -134,14 +143,93 @@ func TestContinuableStartRefused_CONT14(t *testing.T) {
 			t.Errorf("CAN-05: the caller has left: %v", err)
 		}
 		l.Service.CloseAdmission()
-		_, err := l.Service.StartContinuable(t.Context(), "nobody", subagent.ContinuableRequest{})
+		_, err = l.Service.StartContinuable(t.Context(), "nobody", subagent.ContinuableRequest{})
 		wantCode(t, err, subagent.CodeDraining)
-		if asked > 0 {
-			t.Errorf("the provider was asked %d times", asked)
+		if n := len(oneShot.Starts()); asked > 0 || n > 0 {
+			t.Errorf("a provider was asked %d times, and started %d runs", asked, n)
 		}
 		if n := len(l.Agents.List()); n != before || len(l.Lifecycle.Edges()) != edges || len(l.Service.Rests()) > 0 {
 			t.Errorf("%d agents, not %d; left: %q", n, before, l.Service.Rests())
 		}
+		if err := detach(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// CAP-08, REQ-12: a provider of both kinds starts one-shot children without its preparation and
+// continuable ones without its Start, and a one-shot child has no Activation.
+func TestBothKinds_CAP08(t *testing.T) {
+	inNest(t, subagenttest.Options{}, func(t *testing.T, l *nest) {
+		prepared := 0
+		both := &preparer{&subagenttest.Scripted{ProviderName: "both"}, func(context.Context, subagent.Preparation) (*session.Seed, error) {
+			prepared++
+			return nil, nil
+		}}
+		l.Register(t, both)
+		run := l.Start(t, t.Context(), "both", subagenttest.Request(l.parent, "go"))
+		if prepared > 0 || len(both.Starts()) != 1 || l.Service.Entry(run.ID()) {
+			t.Errorf("a one-shot start: prepared %d times, %d runs", prepared, len(both.Starts()))
+		}
+		subagenttest.Await(t, run)
+		local := l.Start(t, t.Context(), spawn.DefaultName, subagenttest.Request(l.parent, "go"))
+		if l.Service.Entry(local.ID()) {
+			t.Error("REQ-12: a one-shot child has an Activation")
+		}
+		subagenttest.Await(t, local)
+		if _, err := l.Service.StartContinuable(t.Context(), "both", l.request("worker", "go")); err != nil {
+			t.Error(err)
+		}
+		if prepared != 1 || len(both.Starts()) != 1 {
+			t.Errorf("a continuable start: prepared %d times, %d runs", prepared, len(both.Starts()))
+		}
+		synctest.Wait()
+	})
+}
+
+// DES-12, CONT-14, COMP-26: what a child is made of is what its caller and its parent said when the call came, and
+// not what they say while it is looked whether the id is free, or while the provider prepares.
+func TestCapturedAtTheCall_DES12(t *testing.T) {
+	faulty := storetest.NewFaulty(memory.New())
+	inNest(t, subagenttest.Options{Store: faulty, Tools: []tool.Definition{idle("look"), idle("burn")}}, func(t *testing.T, l *nest) {
+		sandbox := func(mode string) {
+			if _, err := l.parent.Session().Append(session.Draft{Payload: &session.SandboxMode{Mode: mode}}); err != nil {
+				t.Error(err)
+			}
+		}
+		sandbox("before")
+		prompt, persona := say("begin"), &subagent.Persona{Text: "You are careful.", Literal: true}
+		filter := &session.ToolFilter{Deny: []string{"burn"}}
+		req := subagent.ContinuableRequest{ID: "child", Label: "worker", Prompt: prompt, Parent: l.parent, ToolFilter: filter, Persona: persona, MaxDepth: ptr(int64(1))}
+		var looked, prepared bool
+		faulty.Plan(func(p storetest.Point) storetest.Fault {
+			if p.Op != storetest.OpExists || p.ID != "child" {
+				return storetest.Fault{}
+			}
+			return storetest.Fault{Then: func() {
+				looked = true
+				sandbox("while it looks")
+				prompt[0].Text, persona.Text, filter.Deny[0], *req.MaxDepth = "spoiled", "Spoiled.", "look", 0
+			}}
+		})
+		l.preparer("slow", func(context.Context, subagent.Preparation) (*session.Seed, error) {
+			prepared = true
+			sandbox("while it prepares")
+			return nil, nil
+		})
+		if _, err := l.Service.StartContinuable(t.Context(), "slow", req); err != nil || !looked || !prepared {
+			t.Fatalf("looked %v, prepared %v: %v", looked, prepared, err)
+		}
+		a := l.liveAgent("child")
+		if _, mode := a.Session().Policies(); mode != "before" {
+			t.Errorf("COMP-26: the sandbox is %q", mode)
+		}
+		d := a.Session().Descriptor()
+		if d == nil || *d.Descriptor.Persona != "You are careful." || !slices.Equal(d.Descriptor.ToolFilter.Deny, []string{"burn"}) {
+			t.Errorf("DES-12: the descriptor is %+v", d)
+		}
+		synctest.Wait()
+		l.logs("child", "user: begin", "answer: noted", "settled: completed")
 	})
 }
 
@@ -252,6 +340,7 @@ func TestBadPreparation_RB20(t *testing.T) {
 		{"a gap", &session.Seed{Events: events(1, session.TypeTurnStart)}, nil, "seq"},
 		{"an open turn", &session.Seed{Events: events(0, session.TypeTurnStart)}, nil, "turn"},
 		{"an open step", &session.Seed{Events: events(0, session.TypeTurnStart, session.TypeStepStart)}, nil, "ends inside turn 1"},
+		{"no JSON", &session.Seed{Events: []session.Event{session.RawEvent(session.Event{Type: session.TypeTurnStart, Seq: 0, Time: 1}, []byte(`{"turn":1e999}`))}}, nil, "number out of range"},
 		{"failed", nil, func(*nest) { panic(errBoom) }, "boom"},
 		{"taken", nil, func(l *nest) { l.NewAgent(l.t, agent.Create{Session: session.New{ID: "child"}}) }, "exists already"},
 	} {
@@ -281,6 +370,28 @@ func TestBadPreparation_RB20(t *testing.T) {
 			})
 		})
 	}
+}
+
+// RB-07, COMP-12: a filter that names a tool which is not there is found when the child is composed. The error says
+// which, and no child is left or was told of.
+func TestUnknownTool_RB07(t *testing.T) {
+	inNest(t, subagenttest.Options{Tools: []tool.Definition{idle("look")}}, func(t *testing.T, l *nest) {
+		req := l.request("worker", "begin")
+		req.ID, req.ToolFilter = "child", &session.ToolFilter{Allow: []string{"look", "lok"}}
+		acc, err := l.Service.StartContinuable(t.Context(), spawn.DefaultName, req)
+		if err == nil || !strings.Contains(err.Error(), "unknown tools: lok") || acc != (subagent.Accepted{}) {
+			t.Errorf("said: %v, %v", acc, err)
+		}
+		l.untouched(1)
+		if found, err := l.store.Exists(t.Context(), "child"); found || err != nil {
+			t.Errorf("stored: %v, %v", found, err)
+		}
+		req.ToolFilter.Allow = []string{"look"}
+		if _, err := l.Service.StartContinuable(t.Context(), spawn.DefaultName, req); err != nil {
+			t.Errorf("the next one: %v", err)
+		}
+		synctest.Wait()
+	})
 }
 
 // events returns the beginning of a log: a turn, and a step in it.
@@ -584,6 +695,10 @@ func TestDescriptorAndResume_DES05(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.parent = h.Agent()
+		synctest.Wait()
+		if n := len(s.Agents.List()); n != 1 || len(s.Lifecycle.Edges()) > 0 {
+			t.Errorf("FUP-19: a resumed parent has %d agents beside it", n-1)
+		}
 		if _, err := l.parent.Session().Append(session.Draft{Payload: &session.SandboxMode{Mode: "off"}}); err != nil {
 			t.Fatal(err)
 		}

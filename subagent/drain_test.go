@@ -290,7 +290,7 @@ func TestDrainStartInTheMaking_DRAIN02(t *testing.T) {
 	}
 }
 
-// GO-02, DSP-04: a drain can be begun from inside a hook, of the child that it ends too; it
+// GO-02, DSP-04, RB-15: a drain can be begun from inside a hook, of the child that it ends too; it
 // does not wait there, and whoever waits later gets the same end.
 func TestDrainFromHooks_GO02(t *testing.T) {
 	for _, tc := range []string{"start", "enqueue", "status", "turn", "tool", "end"} {
@@ -298,6 +298,7 @@ func TestDrainFromHooks_GO02(t *testing.T) {
 			inNest(t, subagenttest.Options{}, func(t *testing.T, l *nest) {
 				var waits []func(context.Context) error
 				var once sync.Once
+				inserted := 0
 				drain := func(where string, a *agent.Agent) {
 					if where == tc && (a == nil || a != l.parent) {
 						once.Do(func() { waits = append(waits, l.Service.DrainDescendants(l.parent)) })
@@ -308,7 +309,12 @@ func TestDrainFromHooks_GO02(t *testing.T) {
 					Ended:   func(subagent.EndEdge) { drain("end", nil) },
 				}, nil)
 				l.Agents.AddHooks(agent.Hooks{
-					Inbox:    func(a *agent.Agent, _ agent.InboxEvent) { drain("enqueue", a) },
+					Inbox: func(a *agent.Agent, e agent.InboxEvent) {
+						if a != l.parent && e.Change == agent.InboxEnqueue {
+							inserted++
+						}
+						drain("enqueue", a)
+					},
 					Status:   func(a *agent.Agent, _ agent.Status) { drain("status", a) },
 					TurnOpen: func(a *agent.Agent, _ int64) ([]session.Draft, error) { drain("turn", a); return nil, nil },
 					StepDue: func(_ context.Context, a *agent.Agent, _ int64, _ []session.Queued) error {
@@ -320,6 +326,9 @@ func TestDrainFromHooks_GO02(t *testing.T) {
 				synctest.Wait()
 				if (tc == "start" || tc == "enqueue") && err == nil {
 					t.Error("the start was accepted")
+				}
+				if (inserted == 0) != (tc == "start") {
+					t.Errorf("RB-15: %d messages were inserted", inserted)
 				}
 				if err != nil {
 					wantCode(t, err, subagent.CodeDraining)
@@ -348,11 +357,11 @@ func (l *nest) frailty(ids map[session.ID]error) {
 	})
 }
 
-// TEAR-03, TEAR-08…11, SCOPE-14, SEL-07, DRAIN-06, EVT-20, P34, F-16, DSP-05: what fails at the end of one
+// TEAR-03, TEAR-08…11, ERR-04, SCOPE-14, SEL-07, DRAIN-06, EVT-20, P34, F-16, DSP-05: what fails at the end of one
 // child keeps no other from ending, is reported when all have ended, and stands on the end
 // edge; the parent hears the child's own reason.
 func TestDrainFailures_TEAR03(t *testing.T) {
-	first, second := errors.New("first fault"), errors.New("second fault")
+	first, second, third := errors.New("first fault"), errors.New("second fault"), errors.New("third fault")
 	for name, drain := range map[string]func(*testing.T, *nest) error{
 		"all":   func(t *testing.T, l *nest) error { return l.Service.Close(t.Context()) },
 		"scope": func(t *testing.T, l *nest) error { return l.Service.DrainDescendants(l.parent)(t.Context()) },
@@ -366,7 +375,7 @@ func TestDrainFailures_TEAR03(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := faultyNest(t)
-				faults := map[session.ID]error{"b": first, "c": second}
+				faults := map[session.ID]error{"a": third, "b": first, "c": second}
 				l.frailty(faults)
 				a := l.below(l.parent, "a")
 				l.below(a, "b")
@@ -374,8 +383,11 @@ func TestDrainFailures_TEAR03(t *testing.T) {
 				c.AddHooks(agent.Hooks{Disposed: func(*agent.Agent) { panic("contained") }})
 				err := drain(t, l)
 				wantCode(t, err, subagent.CodeActivationTeardownFailed)
-				for _, want := range []error{first, second, subagent.ErrReleaseFailed} {
-					if !errors.Is(err, want) {
+				if !errors.Is(err, subagent.ErrReleaseFailed) {
+					t.Errorf("the error does not tell what failed: %v", err)
+				}
+				for _, want := range []error{first, second, third} {
+					if !errors.Is(err, want) || !strings.Contains(err.Error(), want.Error()) {
 						t.Errorf("the error does not tell %v: %v", want, err)
 					}
 				}
@@ -388,9 +400,10 @@ func TestDrainFailures_TEAR03(t *testing.T) {
 						ends[e.End.ID] = e.End
 					}
 				}
-				for id, text := range map[session.ID]string{"a": "first fault", "b": "first fault", "c": "second fault"} {
+				// That of its child and its own, both (TEAR-10).
+				for id, texts := range map[session.ID][]string{"a": {"first fault", "third fault"}, "b": {"first fault"}, "c": {"second fault"}} {
 					e := ends[id]
-					if e == nil || e.StopReason != subagent.StopError || e.Output != nil || e.Failure == nil || e.Failure.Code != string(subagent.CodeActivationTeardownFailed) || !strings.Contains(e.Failure.Text, text) {
+					if e == nil || e.StopReason != subagent.StopError || e.Output != nil || e.Failure == nil || e.Failure.Code != string(subagent.CodeActivationTeardownFailed) || slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(e.Failure.Text, text) }) {
 						t.Errorf("the end of %s: %+v", id, e)
 					}
 				}
