@@ -30,7 +30,7 @@ func (l *nest) ends(id session.ID) (lines []string) {
 				line += ": " + message.JoinText(e.End.Output)
 			}
 			if e.End.Failure != nil {
-				line += " (" + string(e.End.Failure.Code) + ")"
+				line += " (" + e.End.Failure.Code + ")"
 			}
 			lines = append(lines, line)
 		}
@@ -347,7 +347,7 @@ func TestUnacceptedEpoch_EVT18(t *testing.T) {
 		l.Service.AddHooks(subagent.Hooks{Started: func(subagent.StartEdge) { panic(errBoom) }}, nil)
 		req := l.request("worker", "begin")
 		req.ID = "child"
-		if _, err := l.Service.StartContinuable(ctx, "spawn", req); err != errGone {
+		if _, err := l.Service.StartContinuable(ctx, "spawn", req); err != errGone { //nolint:errorlint // the exact cause
 			t.Errorf("RB-14: %v", err)
 		}
 		remove()

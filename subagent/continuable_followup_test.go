@@ -272,7 +272,7 @@ func TestFollowupCancelled_CAN10(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errGone)
 		for _, id := range []session.ID{warm, cold} {
-			if _, err := l.Service.Followup(ctx, l.parent, id, say("x"), message.UserSource()); err != errGone {
+			if _, err := l.Service.Followup(ctx, l.parent, id, say("x"), message.UserSource()); err != errGone { //nolint:errorlint // the exact cause
 				t.Errorf("CAN-10, CAN-11: %v", err)
 			}
 		}
@@ -288,7 +288,7 @@ func TestFollowupCancelled_CAN10(t *testing.T) {
 					seen = ctx.Err() != nil
 				}}
 			})
-			if _, err := l.Service.Followup(ctx, l.parent, cold, say("x"), message.UserSource()); err != errGone {
+			if _, err := l.Service.Followup(ctx, l.parent, cold, say("x"), message.UserSource()); err != errGone { //nolint:errorlint // the exact cause
 				t.Errorf("CAN-12, CAN-13: left at %s: %v", op, err)
 			}
 			if op == storetest.OpInspect && !seen {
@@ -347,7 +347,7 @@ func TestFollowupDuringDisposal_FUP23(t *testing.T) {
 		}
 		leave(errGone)
 		synctest.Wait()
-		if err := <-got; err != errGone {
+		if err := <-got; err != errGone { //nolint:errorlint // the exact cause
 			t.Errorf("FUP-24: %v", err)
 		}
 		close(disk)

@@ -302,7 +302,7 @@ func TestPreparation_CONT15(t *testing.T) {
 		wantCode(t, err, subagent.CodeDuplicateChild) // CONT-10
 		leave["a"](errGone)
 		synctest.Wait()
-		if err := <-got["a"]; err != errGone {
+		if err := <-got["a"]; err != errGone { //nolint:errorlint // the exact cause
 			t.Errorf("CAN-06: the one that was left: %v", err)
 		}
 		if kept["b"].Err() != nil {

@@ -97,7 +97,7 @@ func (m *manager) leave(ctx context.Context, act *activation, path func() []key,
 	})
 	if err != nil {
 		if left := m.rollback(act); left != nil {
-			err = fmt.Errorf("%w; %s", err, left)
+			err = fmt.Errorf("%w; %v", err, left) //nolint:errorlint // said, but not what the caller is to go by
 		}
 		return err
 	}

@@ -304,7 +304,7 @@ func (m *manager) bear(ctx context.Context, act *activation, b *birth) error {
 	m.mu.Unlock()
 	if err != nil {
 		if left := m.rollback(act); left != nil {
-			err = fmt.Errorf("%w; %s", err, left)
+			err = fmt.Errorf("%w; %v", err, left) //nolint:errorlint // said, but not what the caller is to go by
 		}
 		return err
 	}
@@ -394,8 +394,8 @@ func (m *manager) submit(ctx context.Context, act *activation, parent *agent.Age
 		err = m.refused(act, err)
 	}
 	if left := m.rollback(act); left != nil {
-		// Said, but not what the caller is to go by (seam RB-17, RB-19).
-		err = fmt.Errorf("%w; %s", err, left)
+		// seam RB-17, RB-19
+		err = fmt.Errorf("%w; %v", err, left) //nolint:errorlint // said, but not what the caller is to go by
 	}
 	return err
 }

@@ -141,7 +141,9 @@ func TestNoticeOutcomes(t *testing.T) {
 		{"drained before its first step", func(t *testing.T, l *process) session.ID {
 			remove := l.Agents.AddHooks(agent.Hooks{Inbox: func(a *agent.Agent, e agent.InboxEvent) {
 				if e.Change == agent.InboxEnqueue && a != l.parent {
-					a.Cancel(session.Cause{Kind: session.CauseParent}, false)
+					if err := a.Cancel(session.Cause{Kind: session.CauseParent}, false); err != nil {
+						t.Error(err)
+					}
 				}
 			}})
 			id := l.start("c", "say").Child

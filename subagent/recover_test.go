@@ -490,14 +490,13 @@ func TestRecoverCancelled(t *testing.T) {
 		q := m.boot(subagenttest.Options{}, nil)
 		cause := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		seen := 0
+		// All are read before the first is opened, and each once more when its turn comes.
+		var seen []session.ID
 		q.cut.looked = func(_ context.Context, id session.ID) {
-			if id == two.Child {
-				seen++
-			}
-			if seen == 2 { // it was found due, and is to be opened
+			if len(seen) > 0 && id != seen[0] && slices.Contains(seen, id) {
 				cancel(cause)
 			}
+			seen = append(seen, id)
 		}
 		r, err := q.Host.Recover(ctx, q.parent)
 		q.cut.looked = nil

@@ -58,17 +58,24 @@ func foldEpoch(s *session.Session) (f epochFold) {
 	if e := s.Epochs(); e.Last != nil {
 		from = e.LastSeq + 1
 	}
-	if from == s.Head() {
+	// What waits is that of the inbox, unless something moved in it since: then it is that
+	// of the beginning, which the whole log tells.
+	moved := false
+	for e := range s.Events(from) {
+		moved = moved || e.Type == session.TypeInboxSpliced
+	}
+	start := s.Header().SeedLength
+	if !moved {
+		start = from
 		for i, t := range inboxes {
 			for _, q := range s.Inbox(t) {
 				f.waiting[i] = append(f.waiting[i], forChild(&q.Message))
 			}
 		}
-		return f
 	}
 	// One that a crash cut goes on, with what came before in it.
-	for e := range s.Events(s.Header().SeedLength) {
-		if e.Seq == from {
+	for e := range s.Events(start) {
+		if moved && e.Seq == from {
 			f.begin()
 		}
 		f.Apply(&e)

@@ -197,7 +197,7 @@ func (m *manager) complete(act *activation) {
 
 // unsaved reports whether all that is wrong is that events could not be stored.
 func unsaved(err error) bool {
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // each level is looked at
 	case *session.UnsavedError:
 		return true
 	case interface{ Unwrap() error }:

@@ -15,6 +15,7 @@ import (
 	"github.com/offshoot-dev/offshoot/harness/config"
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/session/projection"
 	"github.com/offshoot-dev/offshoot/subagent"
 )
 
@@ -90,7 +91,8 @@ func newAgentsWaitCommand(a *app) *cobra.Command {
 		Use:   "wait CHILD",
 		Short: "Let a continuable child finish what it has, and print its answer",
 		Long: "Wait prints the answer of the child's last epoch. A child whose work something cut, or that has messages queued,\n" +
-			"is opened for it and finishes first.\n\n" + actHelp + "\n\n" +
+			"is opened for it and finishes first. What an import or an interrupt left in its queue stays there until you send\n" +
+			"it something.\n\n" + actHelp + "\n\n" +
 			actJSON + outcomeJSON + "\n\n" + outcomeExit,
 		Args: arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -360,6 +362,10 @@ func (c *ward) wait(ctx context.Context, id message.ID) error {
 			c.out = legible(c.out)
 		}
 	}
+	if n := c.sum.state.Waiting; id == "" && n > 0 && set.Epoch == c.sum.state.Epoch {
+		// An import or an interrupt parked it.
+		c.prog.note("offshoot: %s in its queue, and nothing runs before you send it something: offshoot agents send %s", waiting(n), c.id())
+	}
 	if id != "" && c.h.Subagents.Notices() {
 		c.prog.note("offshoot: its parent is told when the tree goes on: offshoot resume %s", c.rec.Meta.Root)
 	}
@@ -425,7 +431,11 @@ func (c *ward) interrupt() error {
 	}
 	text := fmt.Sprintf("%s is not at work, so there is no turn to stop", printable(c.name()))
 	if queued > 0 {
-		text += fmt.Sprintf("; %s in its queue: offshoot agents wait %s goes on with it, offshoot agents close %[2]s discards it", waiting(queued), c.id())
+		on := "wait %s goes on with it"
+		if c.sum.state.State == projection.Parked {
+			on = "send %s runs it first"
+		}
+		text += fmt.Sprintf("; %s in its queue: offshoot agents "+on+", offshoot agents close %[2]s discards it", waiting(queued), c.id())
 	}
 	c.say("%s", text)
 	return nil

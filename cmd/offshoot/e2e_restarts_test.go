@@ -129,8 +129,7 @@ func (r *restart) play() {
 func (r *restart) random(args ...string) {
 	r.t.Helper()
 	kill := fmt.Sprintf("%s:%d", []string{killWrite, killWritten}[r.rng.IntN(2)], 1+r.rng.IntN(70))
-	other := *r.world.with(killEnv, kill)
-	if e := other.run(args...); e.code != 0 && e.code != killed {
+	if e := r.with(killEnv, kill).run(args...); e.code != 0 && e.code != killed {
 		r.t.Fatalf("%s: %v", kill, e)
 	}
 }

@@ -83,6 +83,37 @@ func TestDetached(t *testing.T) {
 	}
 }
 
+// What came in with an import waits for a person: neither wait nor interrupt promises more.
+func TestParked(t *testing.T) {
+	t.Parallel()
+	w, s, root, child := guarded(t)
+	w.ok("agents", "send", child, "--detach", "later [[fake:reply done later]]")
+	tree := w.ok("sessions", "export", root, "--tree").stdout
+	w.ok("sessions", "rm", root, "--tree", "--yes")
+	p := w.prepare("sessions", "import", "-")
+	p.cmd.Stdin = strings.NewReader(tree)
+	p.begin()
+	if e := p.wait(); e.code != 0 {
+		t.Fatalf("%v", e)
+	}
+	before := s.Total()
+	if e := w.ok("agents", "wait", child); e.stdout != "seven\n" || !strings.Contains(e.stderr, "1 message waits in its queue, and nothing runs before you send it something: offshoot agents send "+child) {
+		t.Errorf("%v", e)
+	}
+	if e := w.ok("agents", "interrupt", child); !strings.Contains(e.stdout, "offshoot agents send "+child+" runs it first") {
+		t.Errorf("%v", e)
+	}
+	if s.Total() != before {
+		t.Error("what an import brought ran")
+	}
+	if e := w.ok("agents", "send", child, "now [[fake:reply now]]"); e.stdout != "now\n" {
+		t.Errorf("%v", e)
+	}
+	if e := w.ok("agents", "wait", child); e.stdout != "now\n" || e.stderr != "" {
+		t.Errorf("%v", e)
+	}
+}
+
 // Close reaches what is below the child, resident or not.
 func TestCloseDeep(t *testing.T) {
 	t.Parallel()

@@ -41,8 +41,8 @@ func ChooseModel(e *Effective, env Environ) (Choice, error) {
 	}
 	vars = slices.DeleteFunc(vars, func(v string) bool { return v == "" })
 	return Choice{}, &Error{Kind: KindUsage, Msg: fmt.Sprintf(
-		"no model: give --model ROUTE:MODEL, set %s, write model: ROUTE:MODEL in %s, or set one of %s",
-		EnvModel, e.Files[0].Path, strings.Join(vars, ", "))}
+		"no model: give --model ROUTE:MODEL, set %s, write model: ROUTE:MODEL in %s, or set one of %s; --model %s runs the embedded demo",
+		EnvModel, e.Files[0].Path, strings.Join(vars, ", "), DemoRoute)}
 }
 
 // Resolve makes a reference callable, as ChooseModel does for the root agent; key is where the reference was written, for

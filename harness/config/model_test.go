@@ -27,7 +27,7 @@ func TestChooseModel(t *testing.T) {
 		{name: "own key variable", user: "routes: {openai: {keyEnv: MINE, model: m}}", keys: "MINE", want: "openai:m  # env MINE"},
 		{
 			name: "a user file and no model", user: "version: 1",
-			want: "config: no model: give --model ROUTE:MODEL, set OFFSHOOT_MODEL, write model: ROUTE:MODEL in $HOME/config.yaml, or set one of ANTHROPIC_API_KEY, OPENAI_API_KEY, DEEPSEEK_API_KEY, OPENROUTER_API_KEY",
+			want: "config: no model: give --model ROUTE:MODEL, set OFFSHOOT_MODEL, write model: ROUTE:MODEL in $HOME/config.yaml, or set one of ANTHROPIC_API_KEY, OPENAI_API_KEY, DEEPSEEK_API_KEY, OPENROUTER_API_KEY; --model demo runs the embedded demo",
 		},
 		{name: "a project file and no model", project: "version: 1", want: "config: no model: "},
 		{name: "user", user: "model: ollama", keys: all, want: "ollama:qwen3  # user $HOME/config.yaml:1"},

@@ -186,7 +186,7 @@ func (s *System) Failing() {
 
 // fenced reports whether nothing is wrong but that another process owns the logs.
 func fenced(err error) bool {
-	if se, ok := err.(*subagent.Error); ok && se.Err != nil {
+	if se, ok := err.(*subagent.Error); ok && se.Err != nil { //nolint:errorlint // each level is looked at
 		return fenced(se.Err)
 	}
 	if list, ok := err.(interface{ Unwrap() []error }); ok {
