@@ -187,7 +187,7 @@ func TestBothKinds_CAP08(t *testing.T) {
 	})
 }
 
-// DES-12, CONT-14, COMP-26: what a child is made of is what its caller and its parent said when the call came, and
+// DES-12, CONT-14, CONT-25, COMP-26: what a child is made of is what its caller and its parent said when the call came, and
 // not what they say while it is looked whether the id is free, or while the provider prepares.
 func TestCapturedAtTheCall_DES12(t *testing.T) {
 	faulty := storetest.NewFaulty(memory.New())
@@ -197,6 +197,12 @@ func TestCapturedAtTheCall_DES12(t *testing.T) {
 				t.Error(err)
 			}
 		}
+		if err := l.parent.Followup(agent.UserText("hello")); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		seed := slices.Collect(l.parent.Session().Events(0))
+		cut := len(seed)
 		sandbox("before")
 		prompt, persona := say("begin"), &subagent.Persona{Text: "You are careful.", Literal: true}
 		filter := &session.ToolFilter{Deny: []string{"burn"}}
@@ -208,6 +214,9 @@ func TestCapturedAtTheCall_DES12(t *testing.T) {
 			}
 			return storetest.Fault{Then: func() {
 				looked = true
+				if prepared {
+					clear(seed) // the provider goes on with what is its own (CONT-25)
+				}
 				sandbox("while it looks")
 				prompt[0].Text, persona.Text, filter.Deny[0], *req.MaxDepth = "spoiled", "Spoiled.", "look", 0
 			}}
@@ -215,7 +224,7 @@ func TestCapturedAtTheCall_DES12(t *testing.T) {
 		l.preparer("slow", func(context.Context, subagent.Preparation) (*session.Seed, error) {
 			prepared = true
 			sandbox("while it prepares")
-			return nil, nil
+			return &session.Seed{Events: seed}, nil
 		})
 		if _, err := l.Service.StartContinuable(t.Context(), "slow", req); err != nil || !looked || !prepared {
 			t.Fatalf("looked %v, prepared %v: %v", looked, prepared, err)
@@ -223,6 +232,9 @@ func TestCapturedAtTheCall_DES12(t *testing.T) {
 		a := l.liveAgent("child")
 		if _, mode := a.Session().Policies(); mode != "before" {
 			t.Errorf("COMP-26: the sandbox is %q", mode)
+		}
+		if n := a.Session().Header().SeedLength; n != int64(cut) || seed[0].Type != "" {
+			t.Errorf("CONT-25: the child inherits %d of %d events", n, cut)
 		}
 		d := a.Session().Descriptor()
 		if d == nil || *d.Descriptor.Persona != "You are careful." || !slices.Equal(d.Descriptor.ToolFilter.Deny, []string{"burn"}) {

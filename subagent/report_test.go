@@ -203,6 +203,48 @@ func TestReportNested_REP13(t *testing.T) {
 	})
 }
 
+// REP-14: a report is work of its parent as other messages are: where that was opened only to hear of its child, it
+// has an end of its own then, also in a deployment without notices.
+func TestReportToWhoWasOpenedToHear_REP14(t *testing.T) {
+	onMachine(t, func(t *testing.T, m *machine) {
+		silent := subagenttest.Options{NoNotices: true}
+		p := m.boot(silent, nil)
+		p.three()
+		mid, _ := p.Agents.Get("mid")
+		if _, err := p.Service.Followup(t.Context(), mid, "leaf", say("more"), message.UserSource()); err != nil {
+			t.Fatal(err)
+		}
+		p.crash()
+		p = m.boot(silent, nil)
+		if _, err := p.Host.Send(t.Context(), "root", "mid", say("never mind the leaf")); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		p.stop()
+		before := m.stored("mid").Epochs().Settled
+		p = m.boot(silent, nil)
+		g := &scripted.Gate{}
+		p.Answer("more", holding(g, "found it"))
+		p.recover()
+		synctest.Wait()
+		leaf, live := p.Agents.Get("leaf")
+		if !live || p.live("mid") == nil {
+			t.Fatal("mid and leaf are not both live")
+		}
+		id := p.report(leaf, "so far", subagent.DeliverWakeup)
+		g.Open()
+		synctest.Wait()
+		if got := p.live("mid", "leaf"); got != nil {
+			t.Errorf("live: %q", got)
+		}
+		s := m.stored("mid")
+		if e := s.Epochs(); entered(s)[id] != 1 || e.Settled != before+1 || e.Worked {
+			t.Errorf("mid read it %d times; its epochs were %d, are %+v", entered(s)[id], before, e)
+		}
+		p.stop()
+	})
+}
+
 // REP-01, REP-03, REP-15…18, REP-20, REP-21, REP-23, REP-24, P16, SCOPE-13, CAN-14, CAN-20, P10, B-37, OBS-17: who can
 // report, in the order of the checks; what is refused leaves nothing.
 func TestReportRefused_REP15(t *testing.T) {
