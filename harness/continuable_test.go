@@ -117,13 +117,15 @@ func delegationTools(a *agent.Agent) []string {
 	return names
 }
 
-// Design § 4 (what teardown does to the queue), SCOPE-17: Close keeps what waits for a
-// child behind the turn that it cuts; the next process goes on with it in the same epoch.
+// Design § 4 (what teardown does to the queue), SCOPE-16, SCOPE-17, DRAIN-04: Close stops a root that is at work, ends
+// what is below it, and disposes it last; it keeps what waits for a child behind the turn that it cuts, and the next
+// process goes on with that in the same epoch.
 func TestCloseKeepsContinuable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var gate scripted.Gate
 		model := scripted.New(scripted.Script{
 			{Match: scripted.FirstPrompt("dig"), Steps: []scripted.Step{{scripted.StallUntil(&gate), scripted.Say("dug")}, {scripted.Say("dug on")}}},
+			{Match: scripted.FirstPrompt("hello"), Steps: []scripted.Step{{scripted.StallUntil(&gate), scripted.Say("hello")}}, Repeat: true},
 			{Repeat: true, Steps: []scripted.Step{{scripted.Say("done")}}},
 		}, scripted.Options{})
 		const cfg = "providers: {main: {provider: spawn, backgroundMode: continuable}}\n"
@@ -151,8 +153,20 @@ func TestCloseKeepsContinuable(t *testing.T) {
 		if _, err := h.Host.Send(t.Context(), root.Agent().ID(), acc.Child, []message.Block{message.Text("and more")}); err != nil {
 			t.Fatal(err)
 		}
+		var order []session.ID
+		h.Agents.AddHooks(agent.Hooks{Disposed: func(a *agent.Agent) {
+			if order = append(order, a.ID()); len(order) == 1 && root.Agent().Status() != agent.Idle {
+				t.Error("SCOPE-17: the root works on while what is below it ends")
+			}
+		}})
+		if root.Agent().Status() != agent.Running {
+			t.Error("the root is not at work")
+		}
 		if err := h.Close(t.Context()); err != nil {
 			t.Error(err)
+		}
+		if !slices.Equal(order, []session.ID{acc.Child, root.Agent().ID()}) {
+			t.Errorf("SCOPE-16: they ended in the order %q", order)
 		}
 		if live := h.Agents.List(); len(live) > 0 {
 			t.Errorf("%d agents are live", len(live))

@@ -657,15 +657,22 @@ func (h *Harness) end(ctx context.Context) error {
 	// The roots take nothing any more before anything below them ends: what their children
 	// come to now they find out when they are next opened.
 	var roots []*agent.Agent
+	var errs []error
+	ended := make(chan struct{})
 	for _, a := range h.Agents.Roots() {
 		if a.Root() {
+			// It leaves when what is below it has ended (seam SCOPE-16), unless somebody disposes it already.
+			if err := a.AddWork(agent.Work{Stop: func() {}, Join: func() { <-ended }}); err != nil && !errors.Is(err, agent.ErrDisposed) {
+				errs = append(errs, err)
+			}
 			a.CloseAdmission(true)
 			roots = append(roots, a)
 		}
 	}
 	// Continuable children belong to the service; one-shot runs settle when their agents
 	// are gone.
-	errs := []error{h.Subagents.Close(ctx)}
+	errs = append(errs, h.Subagents.Close(ctx))
+	close(ended)
 	for _, a := range roots {
 		errs = append(errs, a.Dispose(ctx, true))
 	}
