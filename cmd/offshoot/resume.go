@@ -188,15 +188,17 @@ func (r *runner) showChildren(rows []subagent.Row, found *subagent.Recovered) {
 
 // fate says what became of a continuable child.
 func fate(row *subagent.Row, found *subagent.Recovered) string {
-	queued := int64(0)
+	queued, cut := int64(0), true
 	if sum := row.Summary(); sum.State != nil {
-		queued = sum.State.Waiting
+		queued, cut = sum.State.Waiting, sum.State.Unsettled
 	}
 	switch {
 	case slices.ContainsFunc(found.Skipped, func(s subagent.Skipped) bool { return s.ID == row.ID }):
 		return "left out"
 	case slices.Contains(found.Reopened, row.ID) && queued > 0:
 		return "goes on with " + plural(queued, "queued message")
+	case slices.Contains(found.Reopened, row.ID) && !cut:
+		return "hears what its own children come to"
 	case slices.Contains(found.Reopened, row.ID):
 		return "was cut off in its work"
 	case queued > 0:
