@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -84,7 +85,12 @@ func (a *app) resume(ctx context.Context, cmd *cobra.Command, f *runFlags, schem
 	}
 	r.rootID, r.remark = rec.Header.ID, note
 	return r.drive(ctx, func(ctx context.Context) (*agent.Handle, error) {
-		return r.h.ResumeRootIn(ctx, rec.Header.ID, moved, choice, r.answer.setup()...)
+		h, err := r.h.ResumeRootIn(ctx, rec.Header.ID, moved, choice, r.answer.setup()...)
+		var owned *session.OwnedError
+		if errors.As(err, &owned) {
+			err = fmt.Errorf("%w; %s", err, adviceOwned)
+		}
+		return h, err
 	}, func(ctx context.Context, root *agent.Agent) (bool, error) {
 		return r.goOn(ctx, root, prompt)
 	})
