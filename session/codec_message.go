@@ -271,6 +271,10 @@ func decodeSource(s *message.Source, data []byte) error {
 	})
 }
 
+// CheckMessage refuses a message that no event may hold: one that lacks what it must have,
+// or that could be written and not be read back.
+func CheckMessage(m *message.Message) error { return checkMessage(m) }
+
 // checkMessage validates what a message's Go value can get wrong.
 func checkMessage(m *message.Message) error {
 	if m.ID == "" {
@@ -282,10 +286,8 @@ func checkMessage(m *message.Message) error {
 	if m.Source.Kind == "" {
 		return fmt.Errorf("message %q has no source", m.ID)
 	}
-	if m.Source.Raw != nil {
-		if err := jsonx.ReadObject(m.Source.Raw, nil); err != nil {
-			return fmt.Errorf("source of message %q: %w", m.ID, err)
-		}
+	if err := checkSource(&m.Source); err != nil {
+		return fmt.Errorf("source of message %q: %w", m.ID, err)
 	}
 	if m.Source.ReplayState != nil {
 		if err := jsonx.Validate(m.Source.ReplayState); err != nil {
@@ -294,6 +296,30 @@ func checkMessage(m *message.Message) error {
 	}
 	if err := checkBlocks(m.Content); err != nil {
 		return fmt.Errorf("message %q: %w", m.ID, err)
+	}
+	return nil
+}
+
+// checkSource refuses what could be written and not be read back.
+func checkSource(s *message.Source) error {
+	if s.Raw != nil {
+		if err := jsonx.ReadObject(s.Raw, nil); err != nil {
+			return err
+		}
+		var held message.Source
+		if err := decodeSource(&held, s.Raw); err != nil {
+			return err
+		}
+		if held.Kind != s.Kind {
+			return fmt.Errorf("it is of kind %q, and its object says %q", s.Kind, held.Kind)
+		}
+		return nil
+	}
+	switch s.Kind {
+	case message.SourceCoordinator, message.SourceSubagentReport, message.SourceSubagentSettled:
+		if s.SenderSessionID == "" {
+			return fmt.Errorf("kind %q without the session that sent it", s.Kind)
+		}
 	}
 	return nil
 }
@@ -317,6 +343,14 @@ func checkBlocks(blocks []message.Block) error {
 			}
 			if err := jsonx.ReadObject(b.Raw, nil); err != nil {
 				return fmt.Errorf("block %d of type %q: %w", i, b.Type, err)
+			}
+			if b.Type == message.BlockImage {
+				continue // Raw is its attachment
+			}
+			if held, err := decodeBlock(b.Raw); err != nil {
+				return fmt.Errorf("block %d of type %q: %w", i, b.Type, err)
+			} else if held.Type != b.Type {
+				return fmt.Errorf("block %d is of type %q, and its object says %q", i, b.Type, held.Type)
 			}
 		}
 	}

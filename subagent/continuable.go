@@ -211,6 +211,9 @@ func (m *manager) resolve(provider string, req *ContinuableRequest) (Continuable
 	case req.ToolFilter != nil && req.ToolFilter.Allow == nil && req.ToolFilter.Deny == nil:
 		return refuse(CodeInvalidRequest, "the tool filter has neither allow nor deny")
 	}
+	if err := session.CheckMessage(&message.Message{ID: "prompt", Role: message.RoleUser, Content: req.Prompt, Source: message.UserSource()}); err != nil {
+		return nil, &Error{Code: CodeInvalidRequest, Msg: fmt.Sprintf("start continuable subagent on %q", provider), Err: err}
+	}
 	req.Prompt = cloneBlocks(req.Prompt)
 	req.MaxDepth = clonePointer(req.MaxDepth)
 	req.Persona = clonePointer(req.Persona)

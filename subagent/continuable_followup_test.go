@@ -773,3 +773,38 @@ func TestOneIDForTwo_CONT10(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// A message that could not be read back is refused before anything is done: it would make a
+// log that accepted it unreadable.
+func TestUnreadableRefused(t *testing.T) {
+	inNest(t, subagenttest.Options{}, func(t *testing.T, l *nest) {
+		acc := l.start("worker", "go")
+		synctest.Wait()
+		broken := []message.Block{{Type: "theirs", Raw: []byte(`{}`)}}
+		l.Answer("report", scripted.Step{scripted.Func(func(context.Context, *llm.Request) (scripted.Step, error) {
+			child, _ := l.Agents.Get(acc.Child)
+			if _, err := l.Service.Report(t.Context(), child, broken, subagent.DeliverQuiet); !errors.Is(err, subagent.ErrInvalidRequest) {
+				t.Errorf("report: %v", err)
+			}
+			return scripted.Step{scripted.SayLiteral("reported")}, nil
+		})})
+		req := l.request("other", "go")
+		req.Prompt = broken
+		_, err := l.Service.StartContinuable(t.Context(), spawn.DefaultName, req)
+		if !errors.Is(err, subagent.ErrInvalidRequest) {
+			t.Errorf("start: %v", err)
+		}
+		nobody := message.Source{Kind: message.SourceCoordinator, Form: message.FormRelay}
+		if _, err := l.Service.Followup(t.Context(), l.parent, acc.Child, say("more"), nobody); !errors.Is(err, subagent.ErrInvalidRequest) {
+			t.Errorf("follow up: %v", err)
+		}
+		if _, live := l.Agents.Get(acc.Child); live {
+			t.Error("the child was opened for it")
+		}
+		l.followup(acc.Child, "report")
+		synctest.Wait()
+		if got := l.said(acc.Child); got[len(got)-2] != "answer: reported" {
+			t.Errorf("the child's log: %q", got)
+		}
+	})
+}

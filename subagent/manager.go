@@ -525,6 +525,9 @@ func (m *manager) deliver(ctx context.Context, d delivery) (message.ID, error) {
 		return "", errorf(CodeInvalidRequest, "follow up subagent %s: the message is empty", d.child)
 	}
 	msg := message.Message{ID: agent.NewMessageID(), Role: message.RoleUser, Content: cloneBlocks(d.content), Source: d.source}
+	if err := session.CheckMessage(&msg); err != nil {
+		return "", &Error{Code: CodeInvalidRequest, Msg: fmt.Sprintf("follow up subagent %s", d.child), Err: err}
+	}
 	if d.parent != nil {
 		if _, live := m.agents.Live(d.parent); !live {
 			return "", errorf(CodeUnauthorized, "follow up subagent %s: %s is not the live agent of that id", d.child, d.parent.ID())

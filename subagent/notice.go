@@ -172,8 +172,12 @@ func (m *manager) tellParent(act *activation, e *epochEnd) {
 		above.told = true // whatever it was opened for, it has work now
 	}
 	m.mu.Unlock()
-	m.sendNotice(p, note, !act.ending.quiet)
+	m.sendNotice(p, note, !act.ending.quiet && !(e.foreign && waitsForPerson(a.Session())))
 }
+
+// waitsForPerson reports whether what came in with a session is to wake nobody there: an
+// import runs nothing by itself, and no person has sent anything since.
+func waitsForPerson(s *session.Session) bool { return s.Imported() && !s.Adopted() }
 
 // has reports whether a notice needs not be sent: it was sent, is owed already, or was
 // taken. Whoever reads the logs of children may have come first.
@@ -253,8 +257,7 @@ func (m *manager) reconcile(ctx context.Context, p *parent, wake bool) (int, err
 	if err != nil {
 		return 0, err
 	}
-	// An import runs nothing by itself: what its children came to waits for a person, too.
-	wake = wake && (!s.Imported() || s.Adopted())
+	wake = wake && !waitsForPerson(s)
 	m.mu.Lock()
 	var now []message.Message
 	for i := range owing {

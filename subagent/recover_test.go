@@ -702,6 +702,32 @@ func TestRecoverParked(t *testing.T) {
 	}
 }
 
+// imported makes of stored sessions what an import would have stored.
+func (m *machine) imported(ids ...session.ID) {
+	t := m.t
+	t.Helper()
+	store := m.back.Open()
+	reg, err := session.NewRegistry(t.Context(), session.Config{Store: store, NewCells: units(t).NewCells})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		s, err := reg.PrepareStored(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Append(session.Draft{Payload: &session.Imported{}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(s.Flush(t.Context()), reg.Abandon(t.Context(), s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := store.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // What came in with an import stays parked, whatever epoch was cut and whatever is owed:
 // nothing of it runs before a person sends something.
 func TestRecoverImported(t *testing.T) {
@@ -721,26 +747,7 @@ func TestRecoverImported(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.crash()
-		store := m.back.Open()
-		reg, err := session.NewRegistry(t.Context(), session.Config{Store: store, NewCells: units(t).NewCells})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, id := range []session.ID{"root", acc.Child} {
-			s, err := reg.PrepareStored(t.Context(), id)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.Append(session.Draft{Payload: &session.Imported{}}); err != nil {
-				t.Fatal(err)
-			}
-			if err := errors.Join(s.Flush(t.Context()), reg.Abandon(t.Context(), s)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := store.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		m.imported("root", acc.Child)
 
 		q := m.boot(subagenttest.Options{}, nil)
 		if r := q.recover(); r.Reopened != nil || r.Notices != 1 {
@@ -763,6 +770,38 @@ func TestRecoverImported(t *testing.T) {
 		synctest.Wait()
 		q.stop()
 		m.atRest(done, acc, subagent.Accepted{Child: acc.Child, Message: second}, subagent.Accepted{Child: acc.Child, Message: third})
+		m.quiet()
+	})
+}
+
+// A turn that was cut elsewhere is over: what an import brings of it is told, and wakes
+// nobody before a person sends something. What is delegated here does.
+func TestRecoverImportedCut(t *testing.T) {
+	onMachine(t, func(t *testing.T, m *machine) {
+		p := m.boot(subagenttest.Options{}, nil)
+		p.Answer("long", scripted.Step{scripted.Hang()})
+		acc := p.start("worker", "long")
+		synctest.Wait()
+		p.crash()
+		m.imported("root", acc.Child)
+
+		q := m.boot(subagenttest.Options{}, nil)
+		if r := q.recover(); len(r.Reopened) != 1 {
+			t.Errorf("recovered %+v", r)
+		}
+		synctest.Wait()
+		if q.parent.Wake() || q.Adapter.Started() != 0 {
+			t.Errorf("%d model calls", q.Adapter.Started())
+		}
+		// Nobody has sent the root anything yet, and a child that ran here wakes it.
+		second := q.followup(acc.Child, "second")
+		synctest.Wait()
+		said := q.said("root")
+		if n := len(said); n < 3 || !strings.HasPrefix(said[n-3], "subagent-settled: ") || !strings.HasPrefix(said[n-2], "subagent-settled: ") || said[n-1] != "answer: noted" {
+			t.Errorf("the root's log: %q", said)
+		}
+		q.stop()
+		m.atRest(acc, subagent.Accepted{Child: acc.Child, Message: second})
 		m.quiet()
 	})
 }

@@ -50,6 +50,9 @@ func (m *manager) report(ctx context.Context, child *agent.Agent, content []mess
 	if emptyContent(content) {
 		return "", errorf(CodeInvalidRequest, "report: it is empty")
 	}
+	if err := session.CheckMessage(&message.Message{ID: "report", Role: message.RoleUser, Content: content, Source: message.UserSource()}); err != nil {
+		return "", &Error{Code: CodeInvalidRequest, Msg: "report", Err: err}
+	}
 	if child == nil {
 		return "", errorf(CodeUnauthorized, "report: only a continuable subagent can report to its parent")
 	}

@@ -41,6 +41,8 @@ type epochEnd struct {
 	// settled says that subagent/settled is stored; only then does the epoch count as
 	// over. open says that it is not over: it goes on when the child is next opened.
 	settled, open bool
+	// foreign says that all that ran of it ran elsewhere: the log was imported since.
+	foreign bool
 }
 
 // epochFold follows an epoch of a child: what it comes to, and what was sent to it and
@@ -49,7 +51,8 @@ type epochFold struct {
 	outcome session.Outcome
 	// What waits in next-turn and next-step: whether it counts as sent to the child.
 	waiting [2][]bool
-	dropped int // how many of those were cancelled
+	dropped int  // how many of those were cancelled
+	foreign bool // the log was imported, and no turn was opened since
 }
 
 // foldEpoch returns the fold of the epoch that goes on or begins with a session.
@@ -84,13 +87,22 @@ func foldEpoch(s *session.Session) (f epochFold) {
 }
 
 // begin forgets all but what waits.
-func (f *epochFold) begin() { f.outcome, f.dropped = session.Outcome{}, 0 }
+func (f *epochFold) begin() { f.outcome, f.dropped, f.foreign = session.Outcome{}, 0, false }
 
 // Apply implements session.Fold.
 func (f *epochFold) Apply(e *session.Event) {
 	f.outcome.Apply(e)
-	p, ok := e.Payload().(*session.InboxSpliced)
-	if !ok {
+	var p *session.InboxSpliced
+	switch q := e.Payload().(type) {
+	case *session.Imported:
+		f.foreign = true
+		return
+	case *session.TurnStart:
+		f.foreign = false
+		return
+	case *session.InboxSpliced:
+		p = q
+	default:
 		return
 	}
 	list := &f.waiting[0]
@@ -147,7 +159,7 @@ func (m *manager) conclude(act *activation, told bool) epochEnd {
 		o := &act.fold.outcome
 		end, dropped = o.End(), o.DroppedUnrun()
 		e.output, seq, _ = o.Output()
-		e.unread = act.fold.unread()
+		e.unread, e.foreign = act.fold.unread(), act.fold.foreign
 	})
 	if e.output == nil {
 		if text := act.agent.StreamedText(); text != "" {

@@ -502,6 +502,9 @@ func discardedMessages(n int64) string {
 	return plural(n, "message") + " were"
 }
 
+// adviceOwned is what to do about what another process holds.
+const adviceOwned = "wait until that process has ended, or end it, and try again"
+
 // advise adds to a failure of the seam what can be done about it.
 func (c *ward) advise(what string, err error) error {
 	if cause := context.Cause(c.stop.ctx); cause != nil && errors.Is(err, cause) {
@@ -519,7 +522,7 @@ func (c *ward) advise(what string, err error) error {
 	}
 	switch e.Code {
 	case subagent.CodeOwnedElsewhere:
-		advice = "wait until that process has ended, or end it, and try again"
+		advice = adviceOwned
 		var owned *session.OwnedError
 		if errors.As(err, &owned) && owned.Owner.PID == os.Getpid() {
 			advice = "try again"

@@ -194,6 +194,21 @@ func TestContinuableStopped(t *testing.T) {
 	}
 }
 
+// A child that is opened because one below it goes on was not cut, and is not said to be.
+func TestContinuableAbove(t *testing.T) {
+	t.Parallel()
+	w, _ := newLastingWorld(t)
+	deep := delegation("deep", "[[fake:reply deep]]") + "[[fake:reply I wait]] [[fake:next]] [[fake:reply it is done]] [[fake:next]] [[fake:reply again]]"
+	w.ok("run", delegation("middle", deep)+"[[fake:reply I wait]] [[fake:next]] [[fake:reply done]] [[fake:next]] [[fake:reply done again]]")
+	root, children := w.tree()
+	i := slices.IndexFunc(children, func(l *storedLog) bool { return l.Header.ParentSession != root.Header.ID })
+	w.ok("agents", "send", string(children[i].Header.ID), "--detach", "more [[fake:reply more]]")
+	e := w.ok("resume", string(root.Header.ID))
+	if e.stdout != "done again\n" || !strings.Contains(e.stderr, "middle  (hears what its own children come to)") || !strings.Contains(e.stderr, "deep  (goes on with 1 queued message)") {
+		t.Errorf("%v", e)
+	}
+}
+
 // A child whose turn a crash cut has nothing left to run: it settles as aborted when the
 // root is resumed, and the root is told in the turn of the prompt.
 func TestContinuableCut(t *testing.T) {

@@ -197,6 +197,9 @@ func TestWardRefused(t *testing.T) {
 			t.Errorf("%v", e)
 		}
 	}
+	if e := w.run("resume", root); e.code != 1 || !strings.Contains(e.stderr, owner) || !strings.Contains(e.stderr, "try again") {
+		t.Errorf("%v", e)
+	}
 	s.Release("go")
 	if e := p.wait(); e.code != 0 || e.stdout != "went\n" {
 		t.Errorf("%v", e)

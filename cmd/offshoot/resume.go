@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -84,7 +85,12 @@ func (a *app) resume(ctx context.Context, cmd *cobra.Command, f *runFlags, schem
 	}
 	r.rootID, r.remark = rec.Header.ID, note
 	return r.drive(ctx, func(ctx context.Context) (*agent.Handle, error) {
-		return r.h.ResumeRootIn(ctx, rec.Header.ID, moved, choice, r.answer.setup()...)
+		h, err := r.h.ResumeRootIn(ctx, rec.Header.ID, moved, choice, r.answer.setup()...)
+		var owned *session.OwnedError
+		if errors.As(err, &owned) {
+			err = fmt.Errorf("%w; %s", err, adviceOwned)
+		}
+		return h, err
 	}, func(ctx context.Context, root *agent.Agent) (bool, error) {
 		return r.goOn(ctx, root, prompt)
 	})
@@ -188,15 +194,17 @@ func (r *runner) showChildren(rows []subagent.Row, found *subagent.Recovered) {
 
 // fate says what became of a continuable child.
 func fate(row *subagent.Row, found *subagent.Recovered) string {
-	queued := int64(0)
+	queued, cut := int64(0), true
 	if sum := row.Summary(); sum.State != nil {
-		queued = sum.State.Waiting
+		queued, cut = sum.State.Waiting, sum.State.Unsettled
 	}
 	switch {
 	case slices.ContainsFunc(found.Skipped, func(s subagent.Skipped) bool { return s.ID == row.ID }):
 		return "left out"
 	case slices.Contains(found.Reopened, row.ID) && queued > 0:
 		return "goes on with " + plural(queued, "queued message")
+	case slices.Contains(found.Reopened, row.ID) && !cut:
+		return "hears what its own children come to"
 	case slices.Contains(found.Reopened, row.ID):
 		return "was cut off in its work"
 	case queued > 0:
