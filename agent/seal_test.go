@@ -113,8 +113,7 @@ func TestOnRest(t *testing.T) {
 	bubble(t, func(w *world) {
 		rests := 0
 		var quiescent []bool
-		var a *agent.Agent
-		a = w.create(func(b *agent.Agent) {
+		a := w.create(func(b *agent.Agent) {
 			b.OnRest(func() { rests++; quiescent = append(quiescent, b.Quiescent()) })
 		})
 		told := func(what string, fn func()) {

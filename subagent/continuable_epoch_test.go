@@ -325,7 +325,7 @@ func TestRollbackFails_RB17(t *testing.T) {
 		l.Service.AddHooks(subagent.Hooks{Started: func(subagent.StartEdge) { leave(errGone) }}, nil)
 		req := l.request("worker", "begin")
 		req.ID = "child"
-		if _, err := l.Service.StartContinuable(ctx, "spawn", req); err != errGone {
+		if _, err := l.Service.StartContinuable(ctx, "spawn", req); err != errGone { //nolint:errorlint // the exact cause
 			t.Errorf("it said %v", err)
 		}
 		l.gone("child")

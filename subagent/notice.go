@@ -172,7 +172,8 @@ func (m *manager) tellParent(act *activation, e *epochEnd) {
 		above.told = true // whatever it was opened for, it has work now
 	}
 	m.mu.Unlock()
-	m.sendNotice(p, note, !act.ending.quiet && !(e.foreign && waitsForPerson(a.Session())))
+	quiet := act.ending.quiet || e.foreign && waitsForPerson(a.Session())
+	m.sendNotice(p, note, !quiet)
 }
 
 // waitsForPerson reports whether what came in with a session is to wake nobody there: an
