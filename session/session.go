@@ -40,6 +40,7 @@ type Session struct {
 	reqCtx  *RequestContext
 	cut     cut // the state at the last turn/end
 	own     *DescriptorEvent
+	made    composition
 	ran     bool // while checking: the session opened a turn of its own
 	policy  *ApprovalPolicy
 	sandbox *SandboxMode
@@ -283,20 +284,12 @@ func (s *Session) apply(e *Event) {
 		s.hdr = p
 	case *RequestContext:
 		s.reqCtx = p
-	case *DescriptorEvent:
-		if e.Seq >= s.header.SeedLength {
-			s.own = p
-		}
 	case *ApprovalPolicy:
 		s.policy = p
 	case *SandboxMode:
 		s.sandbox = p
 	case *Title:
 		s.title = p.Title
-	case *ToolSpill:
-		if e.Seq >= s.header.SeedLength {
-			s.spilled += int64(len(e.data))
-		}
 	case *TurnEnd:
 		s.cut = cut{
 			len: e.Seq + 1, turn: p.Turn, surf: s.surf.snapshot(), hdr: s.hdr, reqCtx: s.reqCtx,
@@ -480,6 +473,22 @@ func (s *Session) RequestContext() *RequestContext {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.reqCtx
+}
+
+// composition is what a session's own events say of how it was composed.
+type composition struct {
+	first   *DescriptorEvent
+	persona *Persona
+	ran     bool // a turn was opened behind the descriptor: nothing can be added
+}
+
+// Composition returns the first descriptor in the session's own suffix, which no later
+// one can rewrite (seam DES-17), and the mark of its persona, the last before the first
+// turn behind it (amendment P42); nil where there is none. Neither must be modified.
+func (s *Session) Composition() (*DescriptorEvent, *Persona) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.made.first, s.made.persona
 }
 
 // Descriptor returns the last descriptor in the session's own suffix, or nil

@@ -1,6 +1,7 @@
 package subagent
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,19 +53,23 @@ type epochFold struct {
 	dropped int // how many of those were cancelled
 }
 
-// foldEpoch returns the fold of the epoch that goes on or begins with a session.
-func foldEpoch(s *session.Session) (f epochFold) {
+// foldEpoch returns the fold of the epoch that goes on or begins with a session. The error
+// is why its log cannot be read.
+func foldEpoch(ctx context.Context, s *session.Session) (f epochFold, err error) {
 	from := s.Header().SeedLength
 	if e := s.Epochs(); e.Last != nil {
 		from = e.LastSeq + 1
 	}
-	if from == s.Head() {
+	if untouched(s, from) {
 		for i, t := range inboxes {
 			for _, q := range s.Inbox(t) {
 				f.waiting[i] = append(f.waiting[i], forChild(&q.Message))
 			}
 		}
-		return f
+		return f, nil
+	}
+	if err := s.Load(ctx); err != nil {
+		return f, err
 	}
 	// One that a crash cut goes on, with what came before in it.
 	for e := range s.Events(s.Header().SeedLength) {
@@ -73,7 +78,21 @@ func foldEpoch(s *session.Session) (f epochFold) {
 		}
 		f.Apply(&e)
 	}
-	return f
+	return f, nil
+}
+
+// untouched reports whether a session's log says nothing of an epoch that begins at from.
+// Only what came since the session was opened is looked at, which needs no reading.
+func untouched(s *session.Session, from int64) bool {
+	if from < s.FirstLive() {
+		return false
+	}
+	for e := range s.Events(from) {
+		if e.Type == session.TypeTurnStart || e.Type == session.TypeInboxSpliced {
+			return false
+		}
+	}
+	return true
 }
 
 // begin forgets all but what waits.

@@ -124,11 +124,15 @@ func bounded(ctx context.Context, n int, fn func(i int)) error {
 }
 
 // Fold returns a unit's value for a session in memory, from its own events as
-// they stand at the call. For one that is asked again and again see Follow.
-func (r *Registry) Fold(s *session.Session, key string) (Snapshot, error) {
+// they stand at the call. For one that is asked again and again see Follow. ctx bounds
+// the reading of a log that is not in memory yet.
+func (r *Registry) Fold(ctx context.Context, s *session.Session, key string) (Snapshot, error) {
 	u, err := r.unit(key)
 	if err != nil {
 		return Snapshot{}, err
+	}
+	if err := s.Load(ctx); err != nil {
+		return Snapshot{}, fmt.Errorf("fold session %s: %w", s.ID(), err)
 	}
 	h := s.Header()
 	snap := Snapshot{Value: u.Init(&h), AsOf: h.SeedLength - 1, unit: u}
