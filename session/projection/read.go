@@ -157,6 +157,20 @@ func (u *Unit) checkpoint(rec *session.Record) (s Snapshot, done bool) {
 	return Snapshot{Value: u.Init(h), AsOf: h.SeedLength - 1, unit: u}, rec.Head <= h.SeedLength
 }
 
+// exact returns the value of a record's checkpoint that stands at the head of its log.
+func (u *Unit) exact(rec *session.Record) (v Value, ok bool) {
+	c, ok := rec.Cell(u.Key)
+	if !ok || c.Version != u.Version || c.Seq != rec.Head-1 {
+		return nil, false
+	}
+	v = u.Init(&rec.Header)
+	if text, err := u.encode(v); err == nil && string(text) == string(c.Value) {
+		return v, true // many values are never more than that, and some are null
+	}
+	v, err := u.parse(&rec.Header, c.Value)
+	return v, err == nil && string(c.Value) != "null"
+}
+
 // read moves s over the rest of the stored log.
 func (u *Unit) read(ctx context.Context, store session.Store, rec *session.Record, s Snapshot, dec *decoder) (Snapshot, error) {
 	id := rec.Header.ID
