@@ -72,7 +72,12 @@ func (a *Agent) turn(act *activity) (result turnResult) {
 		return turnStuck
 	}
 	t := &turn{agent: a, act: act, number: last + 1}
-	err := contain("driver", t.open)
+	// What the log holds is read here or not at all: nothing of a turn begins, and no
+	// model is asked, before it is known that it can be.
+	err := a.session.Load(act.ctx)
+	if err == nil {
+		err = contain("driver", t.open)
+	}
 	if err == nil {
 		err = contain("driver", t.run)
 	}

@@ -95,7 +95,7 @@ func (w *world) open() {
 			return nil
 		}
 		return w.validate(e)
-	}}}
+	}}, CheckpointFrom: 1}
 	if w.store != nil {
 		sc.Store = w.store
 	}

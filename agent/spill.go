@@ -71,6 +71,9 @@ func (r *Registry) ReadSpill(ctx context.Context, caller tool.Caller, ref sessio
 func (r *Registry) textAt(ctx context.Context, s *session.Session, ref session.SpillRef) (text string, ok bool, err error) {
 	var e session.Event
 	if s != nil {
+		if err := s.Load(ctx); err != nil {
+			return "", false, err
+		}
 		e, _ = s.Event(ref.Seq)
 	} else {
 		for stored, err := range r.cfg.Sessions.Store().ReadFrom(ctx, ref.Session, ref.Seq) {

@@ -283,6 +283,12 @@ func (k *inboxWalk) doResume(rt *rapid.T) {
 		k.h = nil
 		return
 	}
+	if err := k.h.Agent().Session().Load(k.ctx); err != nil {
+		k.tolerate("load", err)
+		k.tolerate("release", k.h.Release(k.ctx))
+		k.h = nil
+		return
+	}
 	var now []string
 	for e := range k.h.Agent().Session().Events(0) {
 		now = append(now, string(e.AppendEnvelope(nil)))

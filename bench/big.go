@@ -157,6 +157,9 @@ func bigResumed(ctx context.Context, s shape, path string) (_ sample, err error)
 	before, _ := settled()
 	began := time.Now()
 	log, err := reg.PrepareStored(ctx, "big")
+	if err == nil {
+		err = log.Load(ctx)
+	}
 	if err != nil {
 		return sample{}, err
 	}

@@ -133,6 +133,8 @@ func resumeWork(events int) string {
 	return fmt.Sprintf("cold resume to acceptance, %s events", thousands(events))
 }
 
+func thawWork(events int) string { return resumeWork(events) + ", a checkpoint at the head" }
+
 // appendEvents measures the log alone: the events of a one-shot child.
 func appendEvents(ctx context.Context, b *bench) error {
 	reg, err := newSessions(ctx, nil)
@@ -241,41 +243,66 @@ func inspect(ctx context.Context, b *bench) (err error) {
 }
 
 // resumes measures from the call that resumes a stored session to the moment at
-// which a message to it is accepted for good. The turn that follows is not measured.
-func resumes(events int64, copies int) func(context.Context, *bench) error {
-	return func(ctx context.Context, b *bench) (err error) {
-		dir, err := b.longLogs(ctx, events, copies)
-		if err != nil {
-			return err
+// which a message to it is accepted for good. The turn that follows is not measured, and
+// with it the reading of a log that was opened from a checkpoint.
+func resumes(events int64, copies int, thawed bool) func(context.Context, *bench) error {
+	return func(ctx context.Context, b *bench) error {
+		// One that a process left which was killed, or a turn had open: no checkpoint
+		// stands at its head.
+		err := b.resumed(ctx, resumeWork(int(events)), events, copies, -1)
+		if err == nil && thawed {
+			err = b.resumed(ctx, thawWork(int(events)), events, copies, 0)
 		}
-		own := filepath.Join(b.dir, fmt.Sprintf("resume-%d-%d", events, pid()))
-		if err := os.CopyFS(own, os.DirFS(dir)); err != nil { // resumed logs grow
-			return err
-		}
-		db, err := sqlite.Open(ctx, filepath.Join(own, dbName), sqlite.Options{})
-		if err != nil {
-			return err
-		}
-		r, err := newRig(ctx, db)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, r.close(ctx)) }()
-		i := 0
-		return b.measure(resumeWork(int(events)), 1, func(p *probe) error {
-			i++
-			h, err := r.agents.Resume(ctx, agent.Resume{ID: logID(i % copies), Options: agent.Options{Provider: route, Model: model}})
-			if err != nil {
-				return err
-			}
-			err = h.Agent().Accept(ctx, agent.UserText("And now?"), session.NextTurn)
-			p.pause()
-			if err == nil {
-				err = h.Agent().WhenIdle(ctx)
-			}
-			return errors.Join(err, h.Dispose(ctx))
-		})
+		return err
 	}
+}
+
+func (b *bench) resumed(ctx context.Context, work string, events int64, copies int, from int64) (err error) {
+	dir, err := b.longLogs(ctx, events, copies)
+	if err != nil {
+		return err
+	}
+	own := filepath.Join(b.dir, fmt.Sprintf("resume-%d-%d-%d", events, pid(), b.files.Add(1)))
+	if err := os.CopyFS(own, os.DirFS(dir)); err != nil { // resumed logs grow
+		return err
+	}
+	db, err := sqlite.Open(ctx, filepath.Join(own, dbName), sqlite.Options{})
+	if err != nil {
+		return err
+	}
+	r, err := newRigFrom(ctx, db, from)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.close(ctx)) }()
+	resume := func(i int) (*agent.Handle, error) {
+		return r.agents.Resume(ctx, agent.Resume{ID: logID(i % copies), Options: agent.Options{Provider: route, Model: model}})
+	}
+	for i := range copies {
+		// The logs were left with a checkpoint; behind this it stands at the head again, or
+		// nowhere.
+		h, err := resume(i)
+		if err == nil {
+			err = h.Dispose(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	i := 0
+	return b.measure(work, 1, func(p *probe) error {
+		i++
+		h, err := resume(i)
+		if err != nil {
+			return err
+		}
+		err = h.Agent().Accept(ctx, agent.UserText("And now?"), session.NextTurn)
+		p.pause()
+		if err == nil {
+			err = h.Agent().WhenIdle(ctx)
+		}
+		return errors.Join(err, h.Dispose(ctx))
+	})
 }
 
 // followUp measures turns of one step by a resident agent. Its history is kept

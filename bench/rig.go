@@ -37,26 +37,45 @@ type rig struct {
 
 // newSessions is the log as the product runs it, checkpoints included.
 func newSessions(ctx context.Context, store session.Store) (*session.Registry, error) {
+	return newSessionsFrom(ctx, store, 0)
+}
+
+// newSessionsFrom is newSessions with another session.Config.CheckpointFrom.
+func newSessionsFrom(ctx context.Context, store session.Store, from int64) (*session.Registry, error) {
 	units, err := projection.NewRegistry(projection.BuiltIn()...)
 	if err != nil {
 		return nil, err
 	}
-	return session.NewRegistry(ctx, session.Config{Store: store, NewCells: units.NewCells})
+	return session.NewRegistry(ctx, session.Config{Store: store, NewCells: units.NewCells, CheckpointFrom: from})
 }
 
 // newRig composes the fixture on a store, which it closes with itself, or on none.
 func newRig(ctx context.Context, store session.Store) (*rig, error) {
+	return newRigFrom(ctx, store, 0)
+}
+
+// newRigFrom is newRig with another session.Config.CheckpointFrom.
+func newRigFrom(ctx context.Context, store session.Store, from int64) (*rig, error) {
+	sessions, err := newSessionsFrom(ctx, store, from)
+	if err != nil {
+		return nil, err
+	}
 	answer := scripted.Script{{Repeat: true, Steps: []scripted.Step{{scripted.SayLiteral("The answer is 42.")}}}}
-	return newRigOf(ctx, store, answer, 0)
+	return newRigOn(ctx, store, sessions, answer, 0)
 }
 
 // newRigOf is newRig with another script and bound on the tools of one step.
 func newRigOf(ctx context.Context, store session.Store, script scripted.Script, parallel int) (*rig, error) {
-	r := &rig{store: store, tools: tool.New(), host: &subagent.Host{}}
-	var err error
-	if r.sessions, err = newSessions(ctx, store); err != nil {
+	sessions, err := newSessions(ctx, store)
+	if err != nil {
 		return nil, err
 	}
+	return newRigOn(ctx, store, sessions, script, parallel)
+}
+
+func newRigOn(ctx context.Context, store session.Store, sessions *session.Registry, script scripted.Script, parallel int) (*rig, error) {
+	r := &rig{store: store, sessions: sessions, tools: tool.New(), host: &subagent.Host{}}
+	var err error
 	models := &llm.Registry{}
 	if _, err := models.Register(scripted.New(script, scripted.Options{Record: -1}), route); err != nil {
 		return nil, err

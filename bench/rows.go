@@ -76,7 +76,7 @@ func rows() []row {
 		row{workToRunning, "deliver", []limit{{"wall", 50 * us, 0}}},
 		row{workToWaiting, "deliver", []limit{{"wall", 50 * us, 0}}},
 		row{coldWork(100), "deliver-100", []limit{{"wall", 2 * ms, 0}}},
-		row{coldWork(10_000), "deliver-10000", []limit{{"wall", 25 * ms, 0}}},
+		row{coldWork(10_000), "deliver-10000", []limit{{"wall", 25 * ms, 10 * ms}}},
 		row{parkedWork(1_000), "parked", []limit{{"bytes", 4 * kb, 0}, {"goroutines", 0.001, 0}}},
 		row{parkedWork(10_000), "parked", []limit{{"bytes", 4 * kb, 0}, {"goroutines", 0.001, 0}}},
 		row{cancelWork(mem, 1_000), "cancel-memory", []limit{{"wall", 100 * ms, 0}}},
@@ -84,7 +84,8 @@ func rows() []row {
 		row{cancelWork(disk, 1_000), "cancel-sqlite", []limit{{"wall", 500 * ms, 0}}},
 		row{workIdle, "waiting", []limit{{"bytes", 4 * kb, 0}, {"goroutines", 0.001, 0}}},
 		row{resumeWork(100), "resume-100", []limit{{"wall", 2 * ms, 0}}},
-		row{resumeWork(10_000), "resume-10000", []limit{{"wall", 25 * ms, 10 * ms}}},
+		row{resumeWork(10_000), "resume-10000", []limit{{"wall", 25 * ms, 0}}},
+		row{thawWork(10_000), "resume-10000", []limit{{"wall", 10 * ms, 0}}},
 		row{workInspect, "inspect", nil},
 		row{workListLive, "list-live", []limit{{"wall", 10 * ms, 0}}},
 		row{workListBoth, "list-live", nil},
@@ -119,7 +120,7 @@ func groups() map[string]func(context.Context, *bench) error {
 		"fork":         forks,
 		"fork-sqlite":  forksOnDisk,
 		"waiting":      waiting,
-		"resume-100":   resumes(100, 40),
+		"resume-100":   resumes(100, 40, false),
 
 		"continuable-memory": starts(inMemory(), 1, 100),
 		"continuable-sqlite": starts(onSQLite(), 1, 100),
@@ -130,7 +131,7 @@ func groups() map[string]func(context.Context, *bench) error {
 		"cancel-memory":      cancels(inMemory(), 1_000, 10_000),
 		"cancel-sqlite":      cancels(onSQLite(), 1_000),
 
-		"resume-10000": resumes(10_000, 2),
+		"resume-10000": resumes(10_000, 2, true),
 		"inspect":      inspect,
 		"list":         listing,
 		"list-live":    listLive,
@@ -158,6 +159,6 @@ func chosen(pattern *regexp.Regexp) []string {
 // missing is what the design has a target for and no row measures yet.
 func missing() []string {
 	return []string{
-		"10 ms resume from a checkpoint at the head", "peers",
+		"peers",
 	}
 }

@@ -124,6 +124,9 @@ func (c *Compactor) Register(plugin string, text func(*agent.Agent) string) (unr
 // log is stored. The error is an *Error; the cause of ctx's end is in it.
 func (c *Compactor) Compact(ctx context.Context, a *agent.Agent) (r Result, err error) {
 	err = a.RunMaintenance(ctx, func(ctx context.Context) error {
+		if err := a.Session().Load(ctx); err != nil {
+			return (&work{ctx: ctx}).fault(CodePersistence, err)
+		}
 		w := c.work(ctx, a, 0, nil)
 		w.always = true
 		err := w.run()

@@ -36,13 +36,18 @@ type owner struct {
 	wakes waker
 }
 
-// owner returns the record of a live agent; the first call makes it.
+// owner returns the record of a live agent; the first call makes it. The error is
+// ErrNoOwner, or why the agent's log, which names the jobs of earlier processes, cannot be
+// read.
 func (r *Registry) owner(a *agent.Agent) (*owner, error) {
 	if a == nil {
 		return nil, ErrNoOwner
 	}
 	if live, ok := r.cfg.Agents.Live(a); !ok || live != a {
 		return nil, ErrNoOwner
+	}
+	if err := a.Session().Load(r.ctx); err != nil {
+		return nil, fmt.Errorf("the jobs of agent %s: %w", a.ID(), err)
 	}
 	r.mu.Lock()
 	o := r.owners[a]

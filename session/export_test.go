@@ -43,3 +43,10 @@ func (s *Session) PendingClaims() int {
 	defer s.mu.Unlock()
 	return len(s.box.claims)
 }
+
+// Cold reports whether the session was opened without its log, and has not loaded it.
+func (s *Session) Cold() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cold != nil
+}

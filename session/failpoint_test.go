@@ -544,7 +544,7 @@ func (tr *trial) auditLog(ctx context.Context, s *session.Session) {
 	}
 	for _, u := range tr.units.Units() {
 		cell, cerr := tr.units.Read(ctx, tr.store.Store, rec, u.Key)
-		fold, ferr := tr.units.Fold(plain, u.Key)
+		fold, ferr := tr.units.Fold(ctx, plain, u.Key)
 		if a, b := string(cell.AppendJSON(nil)), string(fold.AppendJSON(nil)); cerr != nil || ferr != nil || a != b {
 			tr.Errorf("%s: checkpoint %s says %s, %v; the log says %s, %v", s.ID(), u.Key, a, cerr, b, ferr)
 		}

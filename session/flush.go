@@ -80,14 +80,12 @@ func (s *Session) flushTo(ctx context.Context, target int64) error {
 // and no write under way, and returns without the lock.
 func (s *Session) writeLocked(ctx context.Context) error {
 	head, end := s.durable, s.g.head
-	n := s.base.Len()
 	w := write{
 		s: s, writer: s.writer, head: head, end: end,
-		batch: s.events[head-n : end-n : end-n], uncertain: s.uncertain,
+		batch: s.events[head-s.from : end-s.from : end-s.from], uncertain: s.uncertain,
 	}
-	if s.cells != nil {
-		w.cells = s.cells.Take(end)
-	}
+	left := false
+	w.cells, left = s.takeLocked()
 	s.writing, s.wrote = true, nil
 	s.disarmLocked()
 	s.mu.Unlock()
@@ -100,6 +98,9 @@ func (s *Session) writeLocked(ctx context.Context) error {
 		s.listen(w.writer)
 	}
 	s.durable, s.writer, s.uncertain = w.head, w.writer, w.uncertain
+	if left && err == nil {
+		s.kept = end
+	}
 	lost := false
 	if err != nil {
 		if s.cells != nil {
@@ -286,6 +287,9 @@ func (s *Session) expire() {
 func (s *Session) AppendEstablish(drafts ...Draft) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, err := s.readyLocked(drafts); err != nil {
+		return 0, err
+	}
 	first, err := s.appendLocked(s.reg.nowMS(), drafts)
 	if err == nil && s.deferred {
 		s.deferred, s.free = false, s.g.head
@@ -374,6 +378,8 @@ func (s *Session) close(ctx context.Context) error {
 		err = nil
 	case err != nil:
 		err = &UnsavedError{ID: s.ID(), Err: err}
+	default:
+		s.leave(ctx)
 	}
 	s.mu.Lock()
 	s.idleLocked()

@@ -393,7 +393,9 @@ func (f *fake) Inspect(_ context.Context, id session.ID) (session.Record, iter.S
 	if row == nil {
 		return session.Record{}, nil, session.ErrNotFound
 	}
-	return session.Record{Header: row.header, Meta: row.meta, Head: int64(len(row.events)), Cells: row.cells}, sequence(row.events), nil
+	cells := slices.Clone(row.cells)
+	slices.Reverse(cells) // the newest of a key is the one that counts
+	return session.Record{Header: row.header, Meta: row.meta, Head: int64(len(row.events)), Cells: cells}, sequence(row.events), nil
 }
 
 func (f *fake) ReadFrom(_ context.Context, id session.ID, seq int64) iter.Seq2[session.Event, error] {

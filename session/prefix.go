@@ -30,14 +30,13 @@ func (p *Prefix) Len() int64 {
 // Owner returns the id of the stored session that the prefix belongs to.
 func (p *Prefix) Owner() ID { return p.owner }
 
-// at returns an event of a log that begins with the prefix and goes on with own.
-func (p *Prefix) at(seq int64, own []Event) Event {
-	for {
-		if n := p.Len(); seq >= n {
-			return own[seq-n]
-		}
+// at returns an event of a log that begins with the prefix and has own from seq from on.
+func (p *Prefix) at(seq, from int64, own []Event) Event {
+	for seq < from {
 		p, own = p.parent, p.events
+		from = p.Len()
 	}
+	return own[seq-from]
 }
 
 // Prefix returns the cut behind the last turn/end, or nil when no turn was
@@ -46,6 +45,7 @@ func (p *Prefix) at(seq int64, own []Event) Event {
 func (s *Session) Prefix() *Prefix {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.needLocked(0)
 	if s.cut.len == 0 {
 		return nil
 	}
@@ -68,7 +68,7 @@ type Seed struct {
 func (s *Session) seed(seed *Seed) error {
 	if seed.Prefix != nil {
 		p := seed.Prefix
-		s.base = p
+		s.base, s.from = p, p.Len()
 		s.g = grammar{head: p.cut.len, turn: p.cut.turn}
 		s.surf, s.hdr, s.reqCtx = p.cut.surf, p.cut.hdr, p.cut.reqCtx
 		s.policy, s.sandbox, s.title = p.cut.policy, p.cut.sandbox, p.cut.title

@@ -28,6 +28,10 @@ type Config struct {
 	Validators []Validator
 	// ExtraTypes adds event types to the vocabulary (core S8).
 	ExtraTypes []ExtraType
+	// CheckpointFrom is from how many events on a session that ends at rest leaves a
+	// checkpoint, so that it is opened without its log being read; 0 is CheckpointFrom, and
+	// below 0 none leaves any.
+	CheckpointFrom int64
 	// WriteDelay is how long write-behind may hold events back; 0 is WriteDelay.
 	WriteDelay time.Duration
 	// Logger gets what nobody can be told otherwise; nil discards it.
@@ -58,8 +62,10 @@ type Hooks struct {
 type Registry struct {
 	cfg   Config
 	types typeTable
-	hooks hookList
-	ctx   context.Context
+	// typesSum tells the vocabulary from others.
+	typesSum int64
+	hooks    hookList
+	ctx      context.Context
 
 	mu       sync.Mutex // guards following
 	live     map[ID]*Session
@@ -78,6 +84,9 @@ func NewRegistry(ctx context.Context, cfg Config) (*Registry, error) {
 	if cfg.WriteDelay == 0 {
 		cfg.WriteDelay = WriteDelay
 	}
+	if cfg.CheckpointFrom == 0 {
+		cfg.CheckpointFrom = CheckpointFrom
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -86,7 +95,7 @@ func NewRegistry(ctx context.Context, cfg Config) (*Registry, error) {
 		return nil, err
 	}
 	return &Registry{
-		cfg: cfg, types: types, ctx: context.WithoutCancel(ctx), hooks: hookList{log: cfg.Logger},
+		cfg: cfg, types: types, typesSum: types.sum(), ctx: context.WithoutCancel(ctx), hooks: hookList{log: cfg.Logger},
 		live: map[ID]*Session{}, retiring: map[ID]*Session{}, busy: map[ID]chan struct{}{}, announce: map[*Session]*announcement{},
 	}, nil
 }
@@ -228,10 +237,11 @@ func (r *Registry) build(n New, id ID) (*Session, error) {
 // endSeed marks the end of what the session was constructed with, unless the log
 // ends in such a mark already (core S26).
 func (s *Session) endSeed() error {
-	if s.g.head > 0 {
-		if e, ok := s.Event(s.g.head - 1); ok && e.Type == TypeEndSeed {
-			return nil
-		}
+	s.mu.Lock()
+	last, _ := s.tipLocked()
+	s.mu.Unlock()
+	if last.typ == TypeEndSeed {
+		return nil
 	}
 	_, err := s.Append(Draft{Payload: &EndSeed{}})
 	return err
@@ -241,6 +251,9 @@ func (s *Session) endSeed() error {
 // reads the log, commits the repair of a crash, and returns the session
 // unpublished (core S35–S39, D8). A second prepare of the same id waits for the
 // first to publish or abandon, and then finds it live (ErrExists).
+//
+// Where a checkpoint of the session stands at the head of its log, as a long one that
+// ended at rest leaves it, the log is not read now: see Session.Load.
 //
 // Errors: ErrNotFound, ErrIncomplete, *OwnedError, *CorruptError, *UnsupportedError,
 // *InvariantError, the cause of ctx's end.
@@ -285,8 +298,10 @@ func (r *Registry) open(ctx context.Context, id ID) (_ *Session, err error) {
 	if err := rec.Incomplete(); err != nil {
 		return nil, fmt.Errorf("session %s: %w", id, err)
 	}
-	if s, err = r.rebuild(rec, events, false); err != nil {
-		return nil, err
+	if s = r.thaw(&rec); s == nil {
+		if s, err = r.rebuild(rec, events, false); err != nil {
+			return nil, err
+		}
 	}
 	s.writer, s.durable, s.resumed = w, s.g.head, true
 	s.listen(w)
@@ -308,6 +323,9 @@ func (r *Registry) rebuild(rec Record, events iter.Seq2[Event, error], checking 
 	s, err := r.blank(rec, checking)
 	if err != nil {
 		return nil, err
+	}
+	if !checking {
+		s.expect(rec.Head)
 	}
 	if rec.Head >= aheadFrom {
 		events = readAhead(events)
@@ -333,12 +351,14 @@ func (r *Registry) blank(rec Record, checking bool) (*Session, error) {
 	if r.cfg.NewCells != nil {
 		s.cells = r.cfg.NewCells(&s.header)
 	}
-	if !checking {
-		s.events = make([]Event, 0, rec.Head+8)
-		s.surf.expect(rec.Head)
-	}
 	s.g.replay = true
 	return s, nil
+}
+
+// expect makes room for a log of that many events.
+func (s *Session) expect(events int64) {
+	s.events = make([]Event, 0, events+8)
+	s.surf.expect(events)
 }
 
 // whole refuses a log that ends before what it says it inherited.

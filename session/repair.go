@@ -97,11 +97,10 @@ func (s *Session) repair(ctx context.Context) error {
 	if drafts == nil {
 		return nil
 	}
-	var last int64
-	if e, ok := s.Event(s.g.head - 1); ok {
-		last = e.Time
-	}
-	if _, err := s.append(last, drafts); err != nil {
+	s.mu.Lock()
+	last, _ := s.tipLocked()
+	s.mu.Unlock()
+	if _, err := s.append(last.time, drafts); err != nil {
 		return fmt.Errorf("repair: %w", err)
 	}
 	if err := s.Flush(ctx); err != nil {

@@ -30,7 +30,9 @@ type Session struct {
 
 	mu sync.Mutex // guards following
 
-	events []Event // own events, from seq base.Len() on
+	events []Event // the events from seq from on
+	from   int64   // base.Len(), or where the log stood when it was opened and not read
+	cold   *cold   // of a log that was not read yet
 	arena  []byte  // where payloads are encoded
 
 	g       grammar
@@ -40,6 +42,7 @@ type Session struct {
 	reqCtx  *RequestContext
 	cut     cut // the state at the last turn/end
 	own     *DescriptorEvent
+	made    composition
 	ran     bool // while checking: the session opened a turn of its own
 	policy  *ApprovalPolicy
 	sandbox *SandboxMode
@@ -66,6 +69,7 @@ type Session struct {
 	uncertain bool // the last write's outcome is not known
 	lost      error
 	resumed   bool           // it was stored before this process prepared it
+	kept      int64          // the head at which a checkpoint to be opened from is stored, or 0
 	withdrawn bool           // nothing is stored any more (see Withdraw)
 	losing    sync.WaitGroup // tells of a loss that the store found; close joins it
 	timer     *time.Timer
@@ -131,23 +135,36 @@ func (s *Session) FirstLive() int64 { return s.firstLive }
 // an error, none. It returns the seq of the first. No flush cuts the hold apart.
 //
 // Payloads and what they point to must not be modified afterwards. Errors: an
-// *InvariantError, an invalid payload, a Validator's veto, or ErrClosed.
+// *InvariantError, an invalid payload, a Validator's veto, or ErrClosed; where the log was
+// not loaded and a draft opens a turn or stands on the surface, those of Load.
 func (s *Session) Append(drafts ...Draft) (int64, error) {
 	return s.append(s.reg.nowMS(), drafts)
 }
 
 // AppendFunc is Append for drafts that must know where they will stand: build gets
 // the seq that the first of them will have. It runs under the log's lock, must be
-// quick, and must not call the session.
+// quick, and must not call the session. It is called again where the log had to be loaded
+// for what it built.
 func (s *Session) AppendFunc(build func(first int64) []Draft) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.appendLocked(s.reg.nowMS(), build(s.g.head))
+	drafts := build(s.g.head)
+	moved, err := s.readyLocked(drafts)
+	if err != nil {
+		return 0, err
+	}
+	if moved {
+		drafts = build(s.g.head)
+	}
+	return s.appendLocked(s.reg.nowMS(), drafts)
 }
 
 func (s *Session) append(now int64, drafts []Draft) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, err := s.readyLocked(drafts); err != nil {
+		return 0, err
+	}
 	return s.appendLocked(now, drafts)
 }
 
@@ -283,20 +300,12 @@ func (s *Session) apply(e *Event) {
 		s.hdr = p
 	case *RequestContext:
 		s.reqCtx = p
-	case *DescriptorEvent:
-		if e.Seq >= s.header.SeedLength {
-			s.own = p
-		}
 	case *ApprovalPolicy:
 		s.policy = p
 	case *SandboxMode:
 		s.sandbox = p
 	case *Title:
 		s.title = p.Title
-	case *ToolSpill:
-		if e.Seq >= s.header.SeedLength {
-			s.spilled += int64(len(e.data))
-		}
 	case *TurnEnd:
 		s.cut = cut{
 			len: e.Seq + 1, turn: p.Turn, surf: s.surf.snapshot(), hdr: s.hdr, reqCtx: s.reqCtx,
@@ -351,8 +360,8 @@ func (s *Session) View(fn func(c Cells, head, last int64)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last := s.header.CreatedAt
-	if n := len(s.events); n > 0 && s.events[n-1].Seq >= s.header.SeedLength {
-		last = s.events[n-1].Time
+	if t, ok := s.tipLocked(); ok && s.g.head > s.header.SeedLength {
+		last = t.time
 	}
 	fn(s.cells, s.g.head, last)
 }
@@ -399,6 +408,7 @@ func (s *Session) durableLocked() int64 {
 func (s *Session) History() ([]message.Message, int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.needLocked(0)
 	return slices.Clip(s.surf.msgs), s.surf.gen
 }
 
@@ -414,6 +424,7 @@ type Node struct {
 func (s *Session) Surface() ([]Node, int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.needLocked(0)
 	nodes := make([]Node, len(s.surf.nodes))
 	for i, n := range s.surf.nodes {
 		nodes[i].Seq = n.seq
@@ -472,6 +483,7 @@ func (s *Session) LastTurn() (turn int64, open bool, step int64) {
 func (s *Session) RequestHeader() *RequestHeader {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.needLocked(0)
 	return s.hdr
 }
 
@@ -479,7 +491,24 @@ func (s *Session) RequestHeader() *RequestHeader {
 func (s *Session) RequestContext() *RequestContext {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.needLocked(0)
 	return s.reqCtx
+}
+
+// composition is what a session's own events say of how it was composed.
+type composition struct {
+	first   *DescriptorEvent
+	persona *Persona
+	ran     bool // a turn was opened behind the descriptor: nothing can be added
+}
+
+// Composition returns the first descriptor in the session's own suffix, which no later
+// one can rewrite (seam DES-17), and the mark of its persona, the last before the first
+// turn behind it (amendment P42); nil where there is none. Neither must be modified.
+func (s *Session) Composition() (*DescriptorEvent, *Persona) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.made.first, s.made.persona
 }
 
 // Descriptor returns the last descriptor in the session's own suffix, or nil
@@ -511,27 +540,34 @@ func (s *Session) Title() string {
 	return s.title
 }
 
-// Event returns the event at seq.
+// Event returns the event at seq; false where there is none, or it could not be read
+// (see Load).
 func (s *Session) Event(seq int64) (Event, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if seq < 0 || seq >= s.g.head {
+	if seq < 0 || seq >= s.g.head || !s.needLocked(seq) {
 		return Event{}, false
 	}
-	e := s.base.at(seq, s.events)
+	e := s.base.at(seq, s.from, s.events)
 	s.reg.types.complete(&e)
 	return e, true
 }
 
-// Events yields the events from seq on up to the head at the time of the call.
+// Events yields the events from seq on up to the head at the time of the call; none where
+// they could not be read (see Load).
 func (s *Session) Events(from int64) iter.Seq[Event] {
+	from = max(from, 0)
 	s.mu.Lock()
-	base, own := s.base, slices.Clip(s.events)
+	readable := s.needLocked(from)
+	base, first, own := s.base, s.from, slices.Clip(s.events)
 	s.mu.Unlock()
+	if !readable {
+		return func(func(Event) bool) {}
+	}
 	return func(yield func(Event) bool) {
-		end := base.Len() + int64(len(own))
-		for seq := max(from, 0); seq < end; seq++ {
-			e := base.at(seq, own)
+		end := first + int64(len(own))
+		for seq := from; seq < end; seq++ {
+			e := base.at(seq, first, own)
 			s.reg.types.complete(&e)
 			if !yield(e) {
 				return

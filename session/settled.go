@@ -70,11 +70,22 @@ func (s *Session) Took(id message.ID) bool {
 	return s.took[id]
 }
 
-// applyOwn moves the folds of the epochs over an event of the session's own.
+// applyOwn moves the folds of what the session is, and of its epochs, over an event of
+// the session's own.
 func (s *Session) applyOwn(e *Event) {
 	switch p := e.payload.(type) {
+	case *DescriptorEvent:
+		s.own = p
+		if s.made.first == nil {
+			s.made.first = p
+		}
+	case *Persona:
+		if !s.made.ran {
+			s.made.persona = p
+		}
 	case *TurnStart:
 		s.epochs.Worked = true
+		s.made.ran = s.made.first != nil
 	case *TurnEnd:
 		s.end, s.endSeq = p, e.Seq
 	case *Settled:
@@ -85,6 +96,8 @@ func (s *Session) applyOwn(e *Event) {
 		s.box.claims = nil
 	case *ToolResult:
 		s.taken(settledIn(p.Meta))
+	case *ToolSpill:
+		s.spilled += int64(len(e.data))
 	}
 }
 

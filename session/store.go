@@ -138,7 +138,7 @@ type Record struct {
 	Header Header
 	Meta   Meta
 	// Head is the number of events, prefix included. UpdatedAt is the time of the
-	// last write in ms.
+	// last write of events in ms: checkpoints alone do not change it.
 	Head      int64
 	UpdatedAt int64
 	// Owner is the process that holds the session, or nil. Live says whether that

@@ -51,7 +51,7 @@ func (w *walker) boot(t *rapid.T) {
 	w.inner = w.inner.Backend().Open()
 	w.store = storetest.NewFaulty(w.inner)
 	var err error
-	if w.reg, err = session.NewRegistry(w.ctx, session.Config{Store: w.store, Now: time.Now}); err != nil {
+	if w.reg, err = session.NewRegistry(w.ctx, session.Config{Store: w.store, Now: time.Now, CheckpointFrom: rapid.SampledFrom([]int64{1, 12, -1}).Draw(t, "checkpoint")}); err != nil {
 		broke("%v", err)
 	}
 }
@@ -318,6 +318,16 @@ func (w *walker) resume(t *rapid.T) {
 		return
 	}
 	l.created = false
+	if err := s.Load(w.ctx); err != nil {
+		if !faulty(err) {
+			broke("load %s: %v", id, err)
+		}
+		if err := w.reg.Abandon(w.ctx, s); err != nil && !faulty(err) {
+			broke("abandon %s: %v", id, err)
+		}
+		w.repaired(t, id, l)
+		return
+	}
 	w.live(t, id, l, s)
 	l.promised = len(l.lines) - 1 // the end of the seed is behind the repair
 	if last := l.lines[len(l.lines)-1]; !strings.Contains(last, `"session/end-seed"`) {
@@ -326,6 +336,49 @@ func (w *walker) resume(t *rapid.T) {
 	if _, open, _ := s.LastTurn(); open {
 		broke("%s was resumed with an open turn", id)
 	}
+}
+
+// visit opens a session for something that needs no log, and lets it go.
+func (w *walker) visit(t *rapid.T) {
+	id, l := w.pick(t, isStored)
+	s, err := w.reg.PrepareStored(w.ctx, id)
+	if err != nil {
+		if !faulty(err) {
+			broke("resume %s: %v", id, err)
+		}
+		w.repaired(t, id, l)
+		return
+	}
+	if !s.Cold() {
+		if err := w.reg.Abandon(w.ctx, s); err != nil && !faulty(err) {
+			broke("abandon %s: %v", id, err)
+		}
+		w.repaired(t, id, l)
+		t.Skip("it was read")
+	}
+	detach, err := w.reg.Enter(s)
+	if err != nil {
+		broke("%v", err)
+	}
+	l.created = false
+	w.serial++
+	name := fmt.Sprintf("m%d", w.serial)
+	if _, err := s.Append(drafts(insert(session.NextTurn, int64(len(s.Inbox(session.NextTurn))), name), &session.Title{Title: name})...); err != nil {
+		broke("append to %s: %v", id, err)
+	}
+	for e := range s.Events(s.FirstLive()) {
+		l.lines = append(l.lines, lineOf(e))
+	}
+	if !s.Cold() {
+		broke("%s was read for a message to its inbox", id)
+	}
+	switch err := detach(w.ctx); {
+	case err == nil:
+		l.promised = len(l.lines)
+	case !faulty(err):
+		broke("detach %s: %v", id, err)
+	}
+	w.settle(t, id, l)
 }
 
 // repaired takes over what a resumption that failed has stored.
@@ -496,7 +549,7 @@ func walk(t *testing.T, done *int64) func(*rapid.T) {
 			rt.Repeat(map[string]func(*rapid.T){
 				"create": count(w.create), "append": count(w.append), "append 2": count(w.append), "append 3": count(w.append),
 				"establish": count(w.establish), "flush": count(w.flush), "detach": count(w.detach), "resume": count(w.resume),
-				"crash": count(w.crash), "delete": count(w.delete), "wait": count(w.wait), "fault": count(w.fault), "compare": count(w.compare), "withdraw": count(w.withdraw),
+				"crash": count(w.crash), "delete": count(w.delete), "wait": count(w.wait), "fault": count(w.fault), "compare": count(w.compare), "withdraw": count(w.withdraw), "visit": count(w.visit),
 			})
 			w.store.Plan(nil)
 			for _, id := range w.ids() {

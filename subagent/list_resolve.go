@@ -43,7 +43,7 @@ func (w *walk) resolve(found []*candidate) ([]Row, error) {
 func (w *walk) known(c *candidate, row *Row) bool {
 	switch {
 	case c.live != nil:
-		sum, err := w.units.Live(c.live)
+		sum, err := w.units.Live(w.ctx, c.live)
 		switch {
 		case err != nil:
 			c.diagnose(row, ReasonCorrupt)

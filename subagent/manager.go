@@ -329,7 +329,9 @@ func (m *manager) compose(ctx context.Context, act *activation, a *agent.Agent, 
 		}
 	})
 	s := a.Session()
-	act.fold = foldEpoch(s)
+	if act.fold, err = foldEpoch(ctx, s); err != nil {
+		return err
+	}
 	act.with, _ = s.Watch(&act.fold)
 	a.AddHooks(agent.Hooks{
 		Failed: func(_ *agent.Agent, err error) {

@@ -176,7 +176,7 @@ func (m *machine) boot(o subagenttest.Options, at func(n int, id session.ID, eve
 	inner := m.back.Open()
 	p := &process{m: m, cut: &cutStore{Store: inner, inner: inner, at: at}}
 	p.t, p.store = m.t, inner
-	o.Store = p.cut
+	o.Store, o.CheckpointFrom = p.cut, 1
 	if o.Projections == nil && !m.plain {
 		o.Projections = units(m.t)
 	}

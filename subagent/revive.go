@@ -171,30 +171,16 @@ func (m *manager) open(ctx context.Context, h *session.Header, tree session.ID, 
 // composition reads what a continuable child is made of from its own suffix (seam DES-18):
 // the first descriptor there, which no later one can rewrite (seam DES-17).
 func composition(s *session.Session) (d *session.Descriptor, literal bool, err error) {
-	for e := range s.Events(s.Header().SeedLength) {
-		switch p := e.Payload().(type) {
-		case *session.DescriptorEvent:
-			switch {
-			case d != nil:
-			case p.Err != nil:
-				return nil, false, p.Err
-			case p.Descriptor.Mode != session.ModeContinuable:
-				return nil, false, errOneShot(s.ID())
-			default:
-				d = &p.Descriptor
-			}
-		case *session.Persona:
-			// The mark stands beside the descriptor (amendment P42).
-			literal = p.Literal
-		}
-		if _, turn := e.Payload().(*session.TurnStart); turn && d != nil {
-			break
-		}
-	}
-	if d == nil {
+	first, mark := s.Composition()
+	switch {
+	case first == nil:
 		return nil, false, errors.New("its log has no descriptor of its own")
+	case first.Err != nil:
+		return nil, false, first.Err
+	case first.Descriptor.Mode != session.ModeContinuable:
+		return nil, false, errOneShot(s.ID())
 	}
-	return d, literal, nil
+	return &first.Descriptor, mark != nil && mark.Literal, nil
 }
 
 // resumeError says why a stored child could not be made resident (seam FUP-20).

@@ -1,6 +1,7 @@
 package subagent
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -55,11 +56,26 @@ type epochFold struct {
 	foreign bool // the log was imported, and no turn was opened since
 }
 
-// foldEpoch returns the fold of the epoch that goes on or begins with a session.
-func foldEpoch(s *session.Session) (f epochFold) {
+// foldEpoch returns the fold of the epoch that goes on or begins with a session. The error
+// is why its log cannot be read.
+func foldEpoch(ctx context.Context, s *session.Session) (f epochFold, err error) {
 	from := s.Header().SeedLength
 	if e := s.Epochs(); e.Last != nil {
 		from = e.LastSeq + 1
+	}
+	fromInbox := func() {
+		for i, t := range inboxes {
+			for _, q := range s.Inbox(t) {
+				f.waiting[i] = append(f.waiting[i], forChild(&q.Message))
+			}
+		}
+	}
+	if untouched(s, from) {
+		fromInbox()
+		return f, nil
+	}
+	if err := s.Load(ctx); err != nil {
+		return f, err
 	}
 	// What waits is that of the inbox, unless something moved in it since: then it is that
 	// of the beginning, which the whole log tells.
@@ -70,11 +86,7 @@ func foldEpoch(s *session.Session) (f epochFold) {
 	start := s.Header().SeedLength
 	if !moved {
 		start = from
-		for i, t := range inboxes {
-			for _, q := range s.Inbox(t) {
-				f.waiting[i] = append(f.waiting[i], forChild(&q.Message))
-			}
-		}
+		fromInbox()
 	}
 	// One that a crash cut goes on, with what came before in it.
 	for e := range s.Events(start) {
@@ -83,7 +95,21 @@ func foldEpoch(s *session.Session) (f epochFold) {
 		}
 		f.Apply(&e)
 	}
-	return f
+	return f, nil
+}
+
+// untouched reports whether a session's log says nothing of an epoch that begins at from.
+// Only what came since the session was opened is looked at, which needs no reading.
+func untouched(s *session.Session, from int64) bool {
+	if from < s.FirstLive() {
+		return false
+	}
+	for e := range s.Events(from) {
+		if e.Type == session.TypeTurnStart || e.Type == session.TypeInboxSpliced {
+			return false
+		}
+	}
+	return true
 }
 
 // begin forgets all but what waits.

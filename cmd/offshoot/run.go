@@ -381,6 +381,9 @@ func (r *runner) settle(ctx context.Context, start func(context.Context, *agent.
 	}
 	if !something {
 		s := r.root.Session()
+		if err := s.Load(r.stop.ctx); err != nil {
+			return r.unstarted(err)
+		}
 		r.cut = cutShort(s)
 		if s.Parked() {
 			for _, q := range queued(s) {

@@ -76,5 +76,24 @@ func (c *cells) Take(head int64) []session.Checkpoint {
 	return out
 }
 
+// Refresh implements session.ResumableCells.
+func (c *cells) Refresh() bool {
+	c.dirty = 1<<len(c.values) - 1
+	return c.faulty == 0
+}
+
+// Resume implements session.ResumableCells. What was read is stored as it stands.
+func (c *cells) Resume(rec *session.Record) bool {
+	for i := range c.values {
+		v, ok := c.set.units[i].exact(rec)
+		if !ok {
+			return false
+		}
+		c.values[i] = v
+	}
+	c.dirty = 0
+	return true
+}
+
 // Untake implements session.Cells.
 func (c *cells) Untake() { c.dirty |= c.taken }

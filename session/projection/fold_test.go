@@ -141,7 +141,7 @@ func TestEagerFoldEqualsRefold(t *testing.T) {
 
 		store := &shelf{events: l.events}
 		for _, u := range r.Units() {
-			live, err := r.Fold(s, u.Key)
+			live, err := r.Fold(t.Context(), s, u.Key)
 			if err != nil {
 				rt.Fatal(err)
 			}
@@ -201,7 +201,7 @@ func TestEagerFoldEqualsRefold(t *testing.T) {
 			return
 		}
 		state, ok := projection.StateOf(rec)
-		live, err := r.Fold(s, session.CellState)
+		live, err := r.Fold(t.Context(), s, session.CellState)
 		if err != nil || !ok {
 			rt.Fatal(ok, err)
 		}
@@ -220,7 +220,7 @@ func TestEagerFoldEqualsRefold(t *testing.T) {
 			rt.Fatalf("the state is %+v, and the session's epochs are %+v", state, epochs)
 		}
 		usage, ok := projection.UsageOf(rec)
-		live, err = r.Fold(s, session.CellUsage)
+		live, err = r.Fold(t.Context(), s, session.CellUsage)
 		if err != nil || !ok {
 			rt.Fatal(ok, err)
 		}
@@ -228,7 +228,7 @@ func TestEagerFoldEqualsRefold(t *testing.T) {
 			rt.Fatalf("UsageOf (-fold +record):\n%s", diff)
 		}
 		identity, ok := projection.IdentityOf(rec)
-		live, err = r.Fold(s, session.CellIdentity)
+		live, err = r.Fold(t.Context(), s, session.CellIdentity)
 		if err != nil {
 			rt.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/offshoot-dev/offshoot/session"
@@ -22,8 +23,12 @@ type Follower struct {
 }
 
 // Follow folds the log of a session once and follows it from there, until Stop or
-// the session's end. It must not be called from code that runs under a log's lock.
-func (r *Registry) Follow(s *session.Session) *Follower {
+// the session's end. It must not be called from code that runs under a log's lock. The
+// error is why the log cannot be read, as of session.Session.Load.
+func (r *Registry) Follow(ctx context.Context, s *session.Session) (*Follower, error) {
+	if err := s.Load(ctx); err != nil {
+		return nil, fmt.Errorf("follow session %s: %w", s.ID(), err)
+	}
 	h := s.Header()
 	f := &Follower{set: r.current(), next: h.SeedLength, behind: true}
 	f.values = make([]Snapshot, len(f.set.units))
@@ -44,7 +49,7 @@ func (r *Registry) Follow(s *session.Session) *Follower {
 		}
 		f.behind, f.pending = false, nil
 	})
-	return f
+	return f, nil
 }
 
 // Apply implements session.Fold.

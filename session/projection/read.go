@@ -124,11 +124,15 @@ func bounded(ctx context.Context, n int, fn func(i int)) error {
 }
 
 // Fold returns a unit's value for a session in memory, from its own events as
-// they stand at the call. For one that is asked again and again see Follow.
-func (r *Registry) Fold(s *session.Session, key string) (Snapshot, error) {
+// they stand at the call. For one that is asked again and again see Follow. ctx bounds
+// the reading of a log that is not in memory yet.
+func (r *Registry) Fold(ctx context.Context, s *session.Session, key string) (Snapshot, error) {
 	u, err := r.unit(key)
 	if err != nil {
 		return Snapshot{}, err
+	}
+	if err := s.Load(ctx); err != nil {
+		return Snapshot{}, fmt.Errorf("fold session %s: %w", s.ID(), err)
 	}
 	h := s.Header()
 	snap := Snapshot{Value: u.Init(&h), AsOf: h.SeedLength - 1, unit: u}
@@ -151,6 +155,20 @@ func (u *Unit) checkpoint(rec *session.Record) (s Snapshot, done bool) {
 		}
 	}
 	return Snapshot{Value: u.Init(h), AsOf: h.SeedLength - 1, unit: u}, rec.Head <= h.SeedLength
+}
+
+// exact returns the value of a record's checkpoint that stands at the head of its log.
+func (u *Unit) exact(rec *session.Record) (v Value, ok bool) {
+	c, ok := rec.Cell(u.Key)
+	if !ok || c.Version != u.Version || c.Seq != rec.Head-1 {
+		return nil, false
+	}
+	v = u.Init(&rec.Header)
+	if text, err := u.encode(v); err == nil && string(text) == string(c.Value) {
+		return v, true // many values are never more than that, and some are null
+	}
+	v, err := u.parse(&rec.Header, c.Value)
+	return v, err == nil && string(c.Value) != "null"
 }
 
 // read moves s over the rest of the stored log.

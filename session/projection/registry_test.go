@@ -281,10 +281,13 @@ func TestFaultyUnitIsContained(t *testing.T) {
 		t.Errorf("cells %+v", got)
 	}
 	var corrupt *session.CorruptError
-	if _, err := r.Fold(s, "count"); !errors.As(err, &corrupt) {
+	if _, err := r.Fold(t.Context(), s, "count"); !errors.As(err, &corrupt) {
 		t.Errorf("fold: %v", err)
 	}
-	f := r.Follow(s)
+	f, err := r.Follow(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer f.Stop()
 	if _, err := f.Snapshot("count"); err == nil {
 		t.Error("the follower serves a faulty value")
@@ -317,7 +320,10 @@ func TestFollow_D25(t *testing.T) {
 		done <- nil
 	}()
 	<-started
-	f := r.Follow(s)
+	f, err := r.Follow(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +346,7 @@ func TestFollow_D25(t *testing.T) {
 	if err != nil || old.AsOf != n-1 {
 		t.Errorf("moved after Stop: %+v, %v", old, err)
 	}
-	live, err := r.Fold(s, "count")
+	live, err := r.Fold(t.Context(), s, "count")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -374,7 +380,7 @@ func TestForeignType(t *testing.T) {
 	if _, err := s.Append(session.Draft{Payload: &session.Opaque{Type: typ, Data: []byte(`{"a":1}`)}}); err != nil {
 		t.Fatal(err)
 	}
-	if snap, err := r.Fold(s, "count"); err != nil || snap.Value != int64(7) {
+	if snap, err := r.Fold(t.Context(), s, "count"); err != nil || snap.Value != int64(7) {
 		t.Errorf("fold %+v, %v", snap, err)
 	}
 }

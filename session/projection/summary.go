@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/offshoot-dev/offshoot/session"
@@ -38,8 +39,9 @@ func SummaryOf(rec *session.Record) Summary {
 // events are folded, once for each call.
 //
 // An error says that a registered unit, of whatever key, cannot be folded over this
-// log; what the others tell is in the Summary all the same.
-func (r *Registry) Live(s *session.Session) (sum Summary, err error) {
+// log; what the others tell is in the Summary all the same. Or it says why the log could
+// not be read, where that is needed; ctx bounds that.
+func (r *Registry) Live(ctx context.Context, s *session.Session) (sum Summary, err error) {
 	now := r.current()
 	told := false
 	s.View(func(sc session.Cells, _, last int64) {
@@ -59,6 +61,9 @@ func (r *Registry) Live(s *session.Session) (sum Summary, err error) {
 	})
 	if told {
 		return sum, err
+	}
+	if err := s.Load(ctx); err != nil {
+		return Summary{}, fmt.Errorf("fold session %s: %w", s.ID(), err)
 	}
 	h := s.Header()
 	f := newFolding(now, &h)

@@ -41,12 +41,12 @@ func TestSummariesAgree(t *testing.T) {
 			return s
 		}
 		s := restore(session.Config{NewCells: r.NewCells})
-		live, err := r.Live(s)
+		live, err := r.Live(t.Context(), s)
 		if err != nil {
 			rt.Fatal(err)
 		}
 		for _, u := range projection.BuiltIn() {
-			snap, err := r.Fold(s, u.Key)
+			snap, err := r.Fold(t.Context(), s, u.Key)
 			if err != nil {
 				rt.Fatal(err)
 			}
@@ -68,7 +68,7 @@ func TestSummariesAgree(t *testing.T) {
 		if n := len(l.events); int64(n) > seed && live.Last != l.events[n-1].Time {
 			rt.Fatalf("the last event is of %d, not %d", l.events[n-1].Time, live.Last)
 		}
-		bare, err := r.Live(restore(session.Config{}))
+		bare, err := r.Live(t.Context(), restore(session.Config{}))
 		if err != nil {
 			rt.Fatal(err)
 		}

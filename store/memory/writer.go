@@ -55,7 +55,9 @@ func (w *Writer) Append(ctx context.Context, head int64, events []session.Event,
 		return &session.ConflictError{ID: w.id, Want: head, Head: now}
 	}
 	w.r.add(events)
-	w.r.updated = w.s.now().UnixMilli()
+	if len(events) > 0 {
+		w.r.updated = w.s.now().UnixMilli()
+	}
 	w.r.put(cells)
 	return nil
 }

@@ -151,3 +151,33 @@ func TestOlderOwnerTable(t *testing.T) {
 		return err
 	})
 }
+
+// Checkpoints alone are no work of a session: the time of its last write stays.
+func TestCheckpointsAloneKeepTheTime(t *testing.T) {
+	var shift, up atomic.Int64
+	a, _ := clocked(t, &shift, &up)
+	w := create(t, a, "s", 1)
+	updated := func() int64 {
+		rec, _, err := a.Inspect(t.Context(), "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rec.UpdatedAt
+	}
+	first := updated()
+	for _, key := range []string{"other", session.CellTitle} { // in a table of its own, and in a column
+		shift.Add(int64(time.Hour))
+		if err := w.Append(t.Context(), 1, nil, []session.Checkpoint{{Key: key, Version: 1, Seq: 0, Value: []byte("null")}}); err != nil {
+			t.Fatal(err)
+		}
+		if now := updated(); now != first {
+			t.Errorf("%s moved it from %d to %d", key, first, now)
+		}
+	}
+	if err := w.Append(t.Context(), 1, events(1, 1, 0), nil); err != nil {
+		t.Fatal(err)
+	}
+	if now := updated(); now < first+2*time.Hour.Milliseconds() {
+		t.Errorf("an event moved it from %d to %d", first, now)
+	}
+}

@@ -16,8 +16,8 @@ const (
 		head, owner, epoch, updated_at, cp_identity, cp_usage, cp_title, cp_state, state)
 		VALUES(?,?,?,?,?,?,?,?,?,?,?,1,?,?,?,?,?,?)`
 	sqlTake       = `UPDATE sessions SET owner=?, epoch=epoch+1 WHERE num=? RETURNING epoch`
-	sqlAppend     = `UPDATE sessions SET head=?1, updated_at=?2 WHERE num=?3 AND owner=?4 AND epoch=?5 AND head=?6`
-	sqlAppendCell = `UPDATE sessions SET head=?1, updated_at=?2,
+	sqlAppend     = `UPDATE sessions SET head=?1, updated_at=CASE head WHEN ?1 THEN updated_at ELSE ?2 END WHERE num=?3 AND owner=?4 AND epoch=?5 AND head=?6`
+	sqlAppendCell = `UPDATE sessions SET head=?1, updated_at=CASE head WHEN ?1 THEN updated_at ELSE ?2 END,
 		cp_identity=coalesce(?7, cp_identity), cp_usage=coalesce(?8, cp_usage), cp_title=coalesce(?9, cp_title),
 		cp_state=coalesce(?10, cp_state), state=coalesce(?11, state)
 		WHERE num=?3 AND owner=?4 AND epoch=?5 AND head=?6`

@@ -28,6 +28,7 @@ package fork
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/session"
@@ -64,22 +65,30 @@ func (p *Provider) InheritsParentContext() bool { return true }
 // Start implements subagent.Provider. The cut is taken before anything waits: what
 // the parent completes meanwhile is not in it.
 func (p *Provider) Start(ctx context.Context, req *subagent.ResolvedRequest) (subagent.Run, error) {
-	return inproc.Start(ctx, req, completed(req.Parent))
+	seed, err := completed(ctx, req.Parent)
+	if err != nil {
+		return nil, err
+	}
+	return inproc.Start(ctx, req, seed)
 }
 
-// completed returns the completed turns of an agent, or nil without any.
-func completed(a *agent.Agent) *session.Seed {
-	if prefix := a.Session().Prefix(); prefix != nil {
-		return &session.Seed{Prefix: prefix}
+// completed returns the completed turns of an agent, or nil without any. The error is why
+// its log cannot be read.
+func completed(ctx context.Context, a *agent.Agent) (*session.Seed, error) {
+	if err := a.Session().Load(ctx); err != nil {
+		return nil, fmt.Errorf("fork agent %s: %w", a.ID(), err)
 	}
-	return nil
+	if prefix := a.Session().Prefix(); prefix != nil {
+		return &session.Seed{Prefix: prefix}, nil
+	}
+	return nil, nil
 }
 
 // PrepareContinuable implements subagent.ContinuablePreparer: a continuable child inherits
 // the same once, at its start; what it is resumed with later is its own log alone (seam
 // FORK-08…10).
-func (p *Provider) PrepareContinuable(_ context.Context, prep subagent.Preparation) (*session.Seed, error) {
-	return completed(prep.Parent), nil
+func (p *Provider) PrepareContinuable(ctx context.Context, prep subagent.Preparation) (*session.Seed, error) {
+	return completed(ctx, prep.Parent)
 }
 
 var (

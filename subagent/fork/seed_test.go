@@ -142,7 +142,7 @@ func TestForkOfAFork(t *testing.T) {
 			t.Fatal(err)
 		}
 		identity := func(l *session.Session) string {
-			snap, err := units.Fold(l, session.CellIdentity)
+			snap, err := units.Fold(t.Context(), l, session.CellIdentity)
 			if err != nil {
 				t.Fatal(err)
 			}

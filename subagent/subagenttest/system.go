@@ -43,8 +43,9 @@ type Options struct {
 	// Projections are the units that sessions carry along and that the service lists
 	// by; nil leaves both out.
 	Projections *projection.Registry
-	// Validators are as in session.Config.
-	Validators []session.Validator
+	// Validators and CheckpointFrom are as in session.Config.
+	Validators     []session.Validator
+	CheckpointFrom int64
 	// Adapter answers instead of the answers given with Answer.
 	Adapter llm.Adapter
 	Logger  *slog.Logger
@@ -89,7 +90,7 @@ func NewSystem(t testing.TB, o Options) *System {
 	}
 	ctx := context.WithoutCancel(t.Context())
 	var err error
-	cfg := session.Config{Store: o.Store, Validators: o.Validators, Logger: o.Logger}
+	cfg := session.Config{Store: o.Store, Validators: o.Validators, Logger: o.Logger, CheckpointFrom: o.CheckpointFrom}
 	if o.Projections != nil {
 		cfg.NewCells = o.Projections.NewCells
 	}
