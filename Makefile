@@ -29,7 +29,7 @@ run: ## run the command: make run ARGS='run "Map this repository"'
 
 test: cc ## all tests under the race detector (PKG=./session/... for some, PRODUCTS=1 with the real products)
 	@$(GO) mod download
-	$(WITH)$(RACE) $(TESTFLAGS) $(PKG)
+	$(WITH)$(RACE) -timeout 20m $(TESTFLAGS) $(PKG)
 
 lint: ## the pinned linters; their first build takes some minutes
 	$(LINTER) run $(PKG)
