@@ -184,13 +184,6 @@ func (m *manager) enlistLocked(id, parent, tree session.ID) (*activation, error)
 	return act, nil
 }
 
-// count returns how many continuable children of a session are not released.
-func (m *manager) count(parent session.ID) int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.children[parent]
-}
-
 // forget takes back an entry that did not become resident.
 func (m *manager) forget(act *activation) {
 	m.mu.Lock()
@@ -350,19 +343,20 @@ func (m *manager) compose(ctx context.Context, act *activation, a *agent.Agent, 
 func (m *manager) unmake(act *activation) {
 	m.mu.Lock()
 	var owner key
+	var err error
 	emptied := false
 	if act.entered {
 		delete(m.resident, act.key)
 		m.graph.Close(act.key)
-		var err error
-		if owner, _, emptied, err = m.graph.Release(act.key); err != nil {
-			m.svc.fault("a subagent that was not made owns children", err, "agent", string(act.id))
-		}
+		owner, _, emptied, err = m.graph.Release(act.key)
 	}
 	m.delistLocked(act)
 	m.releasedLocked(act)
 	above := m.resident[owner]
 	m.mu.Unlock()
+	if err != nil {
+		m.svc.fault("a subagent that was not made owns children", err, "agent", string(act.id))
+	}
 	if emptied && above != nil {
 		m.ask(above)
 	}

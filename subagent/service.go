@@ -149,9 +149,12 @@ var errProbe = errors.New("the run has not settled")
 func (s *Service) admit(parent *agent.Agent) (*ticket, error) {
 	t := &ticket{parent: parent}
 	for probed := false; ; probed = true {
-		resident := s.m.count(parent.ID())
+		// Both kinds of children are counted in one hold, as enlistLocked does.
+		s.m.mu.Lock()
 		s.mu.Lock()
+		resident := s.m.children[parent.ID()]
 		full := s.cfg.MaxChildren > 0 && resident+len(s.open[parent]) >= s.cfg.MaxChildren
+		s.m.mu.Unlock()
 		switch {
 		case s.closed:
 			s.mu.Unlock()

@@ -241,16 +241,16 @@ func (m *manager) awaitHoldsLocked(act *activation) {
 // (seam OWN-05, OWN-06), and returns its owner if that may settle now.
 func (m *manager) release(act *activation) (above *activation) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	delete(m.resident, act.key)
 	owner, _, emptied, err := m.graph.Release(act.key)
+	if emptied {
+		above = m.resident[owner]
+	}
+	m.mu.Unlock()
 	if err != nil {
 		m.svc.fault("a subagent was released before what it owns", err, "agent", string(act.id))
 	}
-	if !emptied {
-		return nil
-	}
-	return m.resident[owner]
+	return above
 }
 
 // tellEnd closes the pair of lifecycle edges, for those that were told of the start.
