@@ -61,6 +61,8 @@ func (s *Session) leaveLocked() (Checkpoint, bool) {
 		return Checkpoint{}, false
 	case s.cold != nil && s.cold.err != nil:
 		return Checkpoint{}, false // nothing of such a log is vouched for
+	case s.own != nil && s.own.Err == nil && s.own.Descriptor.Mode == ModeOneShot:
+		return Checkpoint{}, false // it takes no further message, however long a log it inherited
 	}
 	if s.cells != nil {
 		c, ok := s.cells.(ResumableCells)

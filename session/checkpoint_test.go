@@ -508,6 +508,10 @@ func TestWhoLeavesACheckpoint(t *testing.T) {
 		}
 		return slices.Concat(script(t, "T1"), out[2:], script(t, "t1"))
 	}
+	once, err := session.NewDescriptor(session.Descriptor{Mode: session.ModeOneShot, Provider: "p"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		from     int64
 		payloads []session.Payload
@@ -518,6 +522,7 @@ func TestWhoLeavesACheckpoint(t *testing.T) {
 		"never":           {from: -1, payloads: long(2 * session.CheckpointFrom)},
 		"in a turn":       {from: 1, payloads: script(t, "u T1")},
 		"in a compaction": {from: 1, payloads: script(t, "u P0:c")},
+		"for one task":    {from: 1, payloads: append(script(t, "u T1 t1"), once)},
 		"behind it":       {from: 1, payloads: script(t, "u P0:c m0:c p0:c"), leaves: true},
 	} {
 		t.Run(name, func(t *testing.T) {
