@@ -219,6 +219,23 @@ func TestSupervisorIsKilled(t *testing.T) {
 	}
 }
 
+// The first process ends with its supervisor even if nobody is left to sweep.
+func TestFirstProcessEndsWithItsSupervisor(t *testing.T) {
+	pipe := fifo(t)
+	h, held, said := startHelper(t, "supervised", "exec 9>"+pipe+"; echo $PPID; exec sleep 1000", pipe)
+	supervisor, err := strconv.Atoi(said)
+	if err != nil || supervisor == h.Process.Pid {
+		t.Fatalf("said %q: %v", said, err)
+	}
+	if err := h.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(supervisor, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	awaitGone(t, held)
+}
+
 // A supervisor that does not obey is killed, and what it kept is swept.
 func TestSupervisorIsStopped(t *testing.T) {
 	mode{supervised: true}.set(t)

@@ -333,6 +333,14 @@ func TestFaults(t *testing.T) {
 			t.Errorf("cause %v", cause)
 		}
 	})
+	bubble(t, "what is answered is open no more", func(t *testing.T) {
+		_, p := connect(t, rpcconn.Config{MaxRequests: 1})
+		for range 5 {
+			p.send(`{"id":1,"method":"x"}`)
+			p.expect(`{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"method not found: x"}}`)
+			synctest.Wait()
+		}
+	})
 	bubble(t, "answers that nobody reads count as open", func(t *testing.T) {
 		c, p := connect(t, rpcconn.Config{MaxRequests: 2})
 		p.send(`{"id":1,"method":"x"}`, `{"id":2,"method":"x"}`)
@@ -502,27 +510,38 @@ func TestEnd(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	bubble(t, "close waits for the handler that runs", func(t *testing.T) {
-		entered, release := make(chan struct{}), make(chan struct{})
-		c, p := connect(t, rpcconn.Config{Notification: func(rpcconn.Notification) { close(entered); <-release }})
-		p.send(`{"method":"m"}`)
-		<-entered
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			if err := c.Close(); err != nil {
-				t.Error(err)
+	for name, cfg := range map[string]func(entered, release chan struct{}) rpcconn.Config{
+		"notification": func(entered, release chan struct{}) rpcconn.Config {
+			return rpcconn.Config{Notification: func(rpcconn.Notification) { close(entered); <-release }}
+		},
+		"answer": func(entered, release chan struct{}) rpcconn.Config {
+			return rpcconn.Config{Request: func(rpcconn.Request) rpcconn.Answer {
+				return func(context.Context) (any, error) { close(entered); <-release; return nil, nil }
+			}}
+		},
+	} {
+		bubble(t, "close waits for the "+name+" that runs", func(t *testing.T) {
+			entered, release := make(chan struct{}), make(chan struct{})
+			c, p := connect(t, cfg(entered, release))
+			p.send(map[string]string{"notification": `{"method":"m"}`, "answer": `{"id":1,"method":"m"}`}[name])
+			<-entered
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait()
+			select {
+			case <-done:
+				t.Error("Close returned although a handler runs")
+			default:
 			}
-		}()
-		synctest.Wait()
-		select {
-		case <-done:
-			t.Error("Close returned although a handler runs")
-		default:
-		}
-		close(release)
-		<-done
-	})
+			close(release)
+			<-done
+		})
+	}
 	bubble(t, "the peer ends", func(t *testing.T) { // W6
 		var seen []string
 		c, p := connect(t, rpcconn.Config{Notification: func(n rpcconn.Notification) { seen = append(seen, n.Method) }})
