@@ -19,8 +19,9 @@
 // is every process in the group or session of the first one, every descendant of it
 // that has not been orphaned, and every process that carries the mark that Start
 // puts in the environment: a double-forked daemon is found by the mark. What leaves
-// the group, is orphaned, and clears its environment escapes. If this process dies,
-// the first process is killed and nothing else.
+// the group, is orphaned, and clears its environment escapes, and so may one that
+// replaces itself by a new process all the time. If this process dies, the first
+// process is killed and nothing else.
 //
 // On other Unix systems the tree is the process group, which is killed once its
 // first process has ended; what leaves the group escapes, and everything goes on if

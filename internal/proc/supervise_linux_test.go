@@ -66,7 +66,7 @@ func awaitGone(t *testing.T, pipe *os.File) {
 func awaitEnd(t *testing.T, pid int) {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)
-	if err == unix.ESRCH { //nolint:errorlint // a bare errno
+	if err == unix.ESRCH {
 		return
 	}
 	if err != nil {
@@ -75,7 +75,7 @@ func awaitEnd(t *testing.T, pid int) {
 	defer func() { _ = unix.Close(fd) }() // read only
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 20_000)
-		if err == unix.EINTR { //nolint:errorlint // a bare errno
+		if err == unix.EINTR {
 			continue
 		}
 		if n != 1 || err != nil {

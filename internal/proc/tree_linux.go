@@ -99,8 +99,9 @@ func readStat(pid int) (stat, bool) {
 }
 
 // members returns the living processes of the tree. sure is false if there is a
-// process that cannot be told at the moment. Since only a living member can start
-// another one, an empty list that is sure is final. The oldest come first: a shell
+// process that cannot be told at the moment. Only a living member can start another
+// one, so an empty list that is sure is final, unless one replaced itself between
+// the listing and the look at it. The oldest come first: a shell
 // that is killed before its children cannot remark on their end in the output.
 func (p *Process) members() (out []member, sure bool) {
 	table := processTable()

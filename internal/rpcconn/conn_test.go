@@ -180,9 +180,9 @@ func TestRequestsAndAnswers(t *testing.T) {
 			return func(context.Context) (any, error) { <-gates[r.Method]; return r.Method, nil }
 		}})
 		p.send(`{"id":1,"method":"a"}`, `{"id":2,"method":"b"}`)
-		one, two := call(t.Context(), c, "x", nil), make(<-chan called)
+		one := call(t.Context(), c, "x", nil)
 		p.expect(`{"jsonrpc":"2.0","id":0,"method":"x"}`)
-		two = call(t.Context(), c, "y", nil)
+		two := call(t.Context(), c, "y", nil)
 		p.expect(`{"jsonrpc":"2.0","id":1,"method":"y"}`)
 		close(gates["b"])
 		p.expect(`{"jsonrpc":"2.0","id":2,"result":"b"}`)
