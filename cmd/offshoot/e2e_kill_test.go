@@ -64,7 +64,8 @@ func TestKill(t *testing.T) {
 		{name: "before tool call", kill: "before:tool/call", prompt: killTools, stored: 8, state: "interrupted", ends: []string{"interrupted"}, codes: []string{notStarted, notStarted}},
 		{name: "tool call flush", kill: "after:tool/call", prompt: killTools, stored: 9, state: "interrupted", ends: []string{"interrupted"}, codes: []string{unknown, notStarted}},
 		{name: "mid-tool", kill: "body", prompt: killTools, stored: 9, state: "interrupted", ends: []string{"interrupted"}, codes: []string{unknown, notStarted}, ran: 1},
-		{name: "mid-tool, by the tool", prompt: strings.Replace(killTools, `ran.txt"`, `ran.txt; kill -9 $PPID; sleep 60"`, 1), stored: 9, state: "interrupted",
+		// The program is the parent of the command's supervisor, or of the command where there is none.
+		{name: "mid-tool, by the tool", prompt: strings.Replace(killTools, `ran.txt"`, `ran.txt; kill -9 $(awk '/^PPid/{print $2}' /proc/$PPID/status || echo $PPID); sleep 60"`, 1), stored: 9, state: "interrupted",
 			ends: []string{"interrupted"}, codes: []string{unknown, notStarted}, ran: 1},
 		{name: "tool result, before its sync", kill: "lose:tool/result", prompt: killTools, stored: 9, state: "interrupted", ends: []string{"interrupted"}, codes: []string{unknown, notStarted}, ran: 1},
 		{name: "between two tools", kill: "upto:tool/result", prompt: killTools, stored: 10, state: "interrupted", ends: []string{"interrupted"}, codes: []string{notStarted}, ran: 1},

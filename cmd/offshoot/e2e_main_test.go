@@ -19,6 +19,7 @@ import (
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/harness"
 	"github.com/offshoot-dev/offshoot/harness/config"
+	"github.com/offshoot-dev/offshoot/harness/supervise"
 	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/session/projection"
@@ -34,6 +35,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	supervise.Main()
 	if _, ok := os.LookupEnv(e2eEnv); ok {
 		os.Exit(offshoot())
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/offshoot-dev/offshoot/harness"
 	"github.com/offshoot-dev/offshoot/harness/config"
+	"github.com/offshoot-dev/offshoot/harness/supervise"
 )
 
 // app is what the commands stand on: everything that they reach outside of their
@@ -45,6 +46,7 @@ type app struct {
 type globalFlags struct{ config, store, cwd string }
 
 func main() {
+	supervise.Main()
 	a := &app{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		env: config.OSEnviron, getwd: os.Getwd, now: time.Now, build: debug.ReadBuildInfo, collect: debug.SetGCPercent,

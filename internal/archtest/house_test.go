@@ -20,7 +20,7 @@ func house() policy {
 				"llm/internal/wire", "llm/scripted", "llm/openai", "llm/anthropic",
 				"tool/shell", "tool/files", "tool/mcp",
 			}},
-			{name: "7", packages: []string{"harness", "harness/config"}},
+			{name: "7", packages: []string{"harness", "harness/config", "harness/supervise"}},
 			{name: "8", packages: []string{"serve/control", "serve/acp", "serve/sdk", "web"}},
 			{name: "9", packages: []string{"cmd/offshoot"}},
 			{name: floorT, packages: []string{
@@ -80,7 +80,9 @@ func house() policy {
 		// Files that may sleep on the real clock: file, reason.
 		sleeps: []row{},
 		// Package-level variables that hold state: package.name, reason.
-		state: []row{},
+		state: []row{
+			{"internal/proc.armed", "whether the program's main function runs a supervisor is a fact of the program, set once, by the call that shows it"},
+		},
 		// The behaviours that docs/seam.md has to answer for. What is open in a built section belongs to
 		// children of other products.
 		catalogue: []section{
@@ -140,7 +142,11 @@ func house() policy {
 			{"cmd/offshoot/progress.go", "the redraw and the writer of what children say: progress.stop waits for both"},
 			{"internal/fakemodel/fakemodel.go", "the accept loop: Server.Close waits for its served channel"},
 			{"internal/products/server.go", "the reader of a product: it ends with the process, and Terminate and Kill wait for it"},
-			{"internal/proc/proc.go", "the supervisor of a process and its copies: Process.Close waits for done"},
+			{"internal/proc/plumbing.go", "the copies of a process's output: drain waits for them before done is closed"},
+			{"internal/proc/proc.go", "the keeper of a process: Process.Close waits for done"},
+			{"internal/proc/supervisor_linux.go", "the reader of a supervisor's orders: it ends with the process, which does nothing else"},
+			{"internal/rpcconn/conn.go", "answers to requests of the peer: Conn.Close waits for them"},
+			{"internal/rpcconn/stream.go", "the reader and the writer: Stream.Close waits for both"},
 			{"job/registry.go", "a job: the disposal of its owner waits for it, and so does Registry.Close"},
 			{"llm/internal/wire/exchange.go", "the idle timer of one exchange: stopped when its body is closed"},
 			{"session/ahead.go", "the reader ahead of a long log: the sequence waits for it before it ends"},

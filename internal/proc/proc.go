@@ -1,16 +1,31 @@
 // Package proc runs one child process and ends it with everything it started.
 //
 // A Process has a scrubbed environment, a session and process group of its own,
-// and output that is captured within a bound. When its first process exits, or
-// when it is closed, whatever is left of its tree is ended too, and nothing of
-// this package runs on after that.
+// pipes that belong to this package, and output that is captured within a bound.
+// When its first process exits, or when it is closed, whatever is left of its tree
+// is ended too, and nothing of this package runs on after that.
 //
-// On Linux the tree is every process in the group or session of the first one,
-// every descendant of it, and every process that carries the mark that Start puts
-// in the environment: a double-forked daemon is found by the mark after it has
-// left both. Only a process that leaves the group, is orphaned, and clears its
-// environment escapes. Elsewhere the tree is the process group. The first process
-// is also killed when this one dies. Windows is not supported. Floor 0.
+// How much of the tree can be found depends on the program and the system:
+//
+// On Linux, in a program that calls [Supervise] first of all, each Process has a
+// supervisor: the program itself, executed again, which adopts every orphan of the
+// tree. The tree is then every process that descends from the first one, whatever
+// it did to its session, its parents or its environment. It is ended too when this
+// process dies, of SIGKILL even. Work that is handed to a process outside, such as a
+// service manager, is not part of it, and a process that changed its user may not be
+// killed.
+//
+// On Linux in any other program, and when a supervisor itself is killed, the tree
+// is every process in the group or session of the first one, every descendant of it
+// that has not been orphaned, and every process that carries the mark that Start
+// puts in the environment: a double-forked daemon is found by the mark. What leaves
+// the group, is orphaned, and clears its environment escapes, and so may one that
+// replaces itself by a new process all the time. If this process dies, the first
+// process is killed and nothing else.
+//
+// On other Unix systems the tree is the process group, which is killed once its
+// first process has ended; what leaves the group escapes, and everything goes on if
+// this process dies. Windows is not supported. Floor 0.
 package proc
 
 import (
@@ -56,6 +71,10 @@ type Config struct {
 	// one goroutine each, or from a single one if they are equal, so their types must be
 	// comparable. nil discards.
 	Stdout, Stderr io.Writer
+	// EOFGrace is the time that the first process gets, when it is closed, to end by
+	// itself because its input has ended, before the request to end; 0 is none. It needs
+	// StdinPipe.
+	EOFGrace time.Duration
 	// Grace is the time between the request to end and the killing when the process
 	// is closed; 0 is DefaultGrace, negative is none.
 	Grace time.Duration
@@ -73,16 +92,22 @@ type Exit struct {
 
 // Process is a started process. All methods may be called concurrently.
 type Process struct {
-	cmd    *exec.Cmd
-	pid    int
-	mark   string
-	grace  time.Duration
-	stdin  *os.File
-	stdout *os.File
+	cmd      *exec.Cmd // of the first process, or of its supervisor
+	orders   *os.File  // to the supervisor; nil if there is none
+	pid      int
+	birth    uint64 // of pid, see member; 0 where there is no /proc
+	mark     string
+	eofGrace time.Duration
+	grace    time.Duration
+	patience time.Duration // for killed processes to vanish
+	asked    asker
+	stdin    *os.File
+	stdout   *os.File
 
 	closing   chan struct{} // closed when Close is first called
 	hurry     chan struct{} // closed when the grace is over
 	hurryOnce sync.Once
+	exited    chan struct{} // closed when the first process has ended
 	done      chan struct{} // closed when the tree has ended and the output is drained
 	closed    chan struct{} // closed when closeErr stands
 
@@ -96,114 +121,56 @@ type Process struct {
 // Start starts a process. The caller must Close it, also after it has exited.
 func Start(cfg Config) (*Process, error) {
 	p := &Process{
-		mark: rand.Text(), grace: cfg.Grace,
+		mark: rand.Text(), eofGrace: cfg.EOFGrace, grace: cfg.Grace, patience: 2*killBound + drainBound,
 		closing: make(chan struct{}), hurry: make(chan struct{}),
-		done: make(chan struct{}), closed: make(chan struct{}),
+		exited: make(chan struct{}), done: make(chan struct{}), closed: make(chan struct{}),
 	}
 	if p.grace == 0 {
 		p.grace = DefaultGrace
 	}
 	fail := func(err error) (*Process, error) { return nil, fmt.Errorf("start %s: %w", cfg.Path, err) }
-	if !supported {
+	switch {
+	case !supported:
 		return fail(errors.ErrUnsupported)
-	}
-	if cfg.StdoutPipe && cfg.Stdout != nil {
+	case cfg.StdoutPipe && cfg.Stdout != nil:
 		return fail(errors.New("both a pipe and a writer for the output"))
+	case cfg.EOFGrace > 0 && !cfg.StdinPipe:
+		return fail(errors.New("a grace for the end of the input, and no input"))
 	}
 	p.cmd = exec.Command(cfg.Path, cfg.Args...)
+	if p.cmd.Err != nil {
+		return fail(p.cmd.Err)
+	}
 	p.cmd.Dir = cfg.Dir
 	inherited := cfg.Environ
 	if inherited == nil {
 		inherited = os.Environ()
 	}
 	p.cmd.Env = environ(inherited, cfg.Env, p.mark)
-	isolate(p.cmd)
 	pl, err := p.plumb(&cfg)
 	if err != nil {
 		return fail(err)
 	}
+	run := p.runAlone
+	if Supervised() {
+		run = p.runSupervised
+	}
 	started := make(chan error, 1)
-	go p.supervise(pl, started)
+	go run(pl, started)
 	if err := <-started; err != nil {
 		return fail(err)
 	}
 	return p, nil
 }
 
-// plumbing is the pipes of one process.
-type plumbing struct {
-	child  []*os.File // the child's ends, closed once it runs
-	ours   []*os.File // our ends, closed if it never runs
-	copies []copying
-}
-
-type copying struct {
-	from *os.File
-	to   io.Writer
-}
-
-func (pl *plumbing) close(files ...*os.File) {
-	for _, f := range files {
-		_ = f.Close() // a pipe that was never used: there is nothing to lose
-	}
-}
-
-func (p *Process) plumb(cfg *Config) (pl *plumbing, err error) {
-	pl = &plumbing{}
-	defer func() {
-		if err != nil {
-			pl.close(pl.child...)
-			pl.close(pl.ours...)
-		}
-	}()
-	outlet := func() (r, w *os.File, err error) {
-		if r, w, err = os.Pipe(); err == nil {
-			pl.child, pl.ours = append(pl.child, w), append(pl.ours, r)
-		}
-		return r, w, err
-	}
-	if cfg.StdinPipe {
-		r, w, err := os.Pipe()
-		if err != nil {
-			return pl, err
-		}
-		pl.child, pl.ours = append(pl.child, r), append(pl.ours, w)
-		p.cmd.Stdin, p.stdin = r, w
-	}
-	if cfg.StdoutPipe || cfg.Stdout != nil {
-		r, w, err := outlet()
-		if err != nil {
-			return pl, err
-		}
-		p.cmd.Stdout = w
-		if cfg.StdoutPipe {
-			p.stdout = r
-		} else {
-			pl.copies = append(pl.copies, copying{r, cfg.Stdout})
-		}
-	}
-	switch cfg.Stderr {
-	case nil:
-	case cfg.Stdout:
-		p.cmd.Stderr = p.cmd.Stdout // one pipe keeps the order of the lines
-	default:
-		r, w, err := outlet()
-		if err != nil {
-			return pl, err
-		}
-		p.cmd.Stderr = w
-		pl.copies = append(pl.copies, copying{r, cfg.Stderr})
-	}
-	return pl, nil
-}
-
-// supervise starts the process, waits for it, ends what it left, and reaps it. It
-// is the one goroutine of a Process beside one for each writer, which it joins.
-// It keeps its thread, because the kernel's signal at the death of the parent
-// means the thread that started the child.
-func (p *Process) supervise(pl *plumbing, started chan<- error) {
+// runAlone starts the process, waits for it, ends what it left, and reaps it. It is
+// the one goroutine of a Process beside one for each writer, which it joins. It
+// keeps its thread, because the kernel's signal at the death of the parent means the
+// thread that started the child.
+func (p *Process) runAlone(pl *plumbing, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	isolate(p.cmd)
 	err := p.cmd.Start()
 	pl.close(pl.child...)
 	if err != nil {
@@ -212,19 +179,14 @@ func (p *Process) supervise(pl *plumbing, started chan<- error) {
 		return
 	}
 	p.pid = p.cmd.Process.Pid
-	var copies sync.WaitGroup
-	for _, c := range pl.copies {
-		copies.Go(func() {
-			// Reading ends with the tree, or with the deadline below. An error of the
-			// writer must not block the child, so the rest is read and dropped.
-			if _, err := io.Copy(c.to, c.from); err != nil {
-				_, _ = io.Copy(io.Discard, c.from)
-			}
-		})
-	}
+	p.birth = birthOf(p.pid)
+	pl.copy()
 	started <- nil
 
 	waitErr := awaitExit(p.pid)
+	if seesExit {
+		close(p.exited)
+	}
 	p.giveGrace()
 	left, sweepErr := p.sweep()
 	state, err := p.cmd.Process.Wait()
@@ -234,19 +196,15 @@ func (p *Process) supervise(pl *plumbing, started chan<- error) {
 	}
 	p.exit.Left = left
 	p.exitErr = errors.Join(waitErr, sweepErr, err)
-
-	for _, c := range pl.copies {
-		_ = c.from.SetReadDeadline(time.Now().Add(drainBound)) // pipes take deadlines
+	if !seesExit {
+		close(p.exited)
 	}
-	copies.Wait()
-	for _, c := range pl.copies {
-		_ = c.from.Close() // read to the end
-	}
+	pl.drain()
 	close(p.done)
 }
 
-// giveGrace lets the rest of a tree that was asked to end do so, after the first
-// process has ended.
+// giveGrace lets the rest of a tree that is being closed end by itself, after the
+// first process has ended.
 func (p *Process) giveGrace() {
 	select {
 	case <-p.closing:
@@ -254,9 +212,11 @@ func (p *Process) giveGrace() {
 		return
 	}
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		if left, _ := p.members(); len(left) == 0 {
+		left, _ := p.members()
+		if len(left) == 0 {
 			return
 		}
+		p.signalLate(left)
 		select {
 		case <-p.hurry:
 			return
@@ -265,8 +225,8 @@ func (p *Process) giveGrace() {
 	}
 }
 
-// sweep kills every process of the tree until none is left, and counts them. The
-// first process is left to be reaped by its parent's Wait.
+// sweep kills every process of the tree until none is left, and counts them. A first
+// process that is not reaped is left to its parent's Wait.
 func (p *Process) sweep() (int, error) {
 	killed := map[int]bool{}
 	deadline := time.Now().Add(killBound)
@@ -284,7 +244,7 @@ func (p *Process) sweep() (int, error) {
 			for i, m := range left {
 				pids[i] = m.pid
 			}
-			return len(killed), fmt.Errorf("end process tree %d: still there %v after they were killed: %v", p.pid, killBound, pids)
+			return len(killed), stillThere(p.pid, pids)
 		}
 		for _, m := range left {
 			m.kill()
@@ -295,7 +255,12 @@ func (p *Process) sweep() (int, error) {
 	for pid := range killed {
 		reapAdopted(pid)
 	}
+	delete(killed, p.pid) // it counts as the first one, not as what it left
 	return len(killed), nil
+}
+
+func stillThere(pid int, left []int) error {
+	return fmt.Errorf("end process tree %d: still there %v after they were killed: %v", pid, killBound, left)
 }
 
 // Pid returns the id of the first process, which is also its group's.
@@ -320,6 +285,10 @@ func (p *Process) Stdout() io.ReadCloser {
 	return p.stdout
 }
 
+// Exited is closed when the first process has ended. What it left may still run, and
+// output may still come.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
+
 // Done is closed when the whole tree has ended and the output is complete.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
@@ -340,11 +309,13 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 	}
 }
 
-// Close ends the process: it closes the input, asks the whole tree to end, gives it
-// the grace, and kills what is left. It returns when nothing of the tree and of
-// this package runs any more, or with an error naming processes that cannot be
-// killed. The end of ctx only cuts the grace short. Close is memoised; after the
-// process has exited it only releases what is left.
+// Close ends the process. It closes the input and gives the first process EOFGrace
+// to end because of that; then it asks the whole tree to end and gives it Grace;
+// then it kills what is left. A step that has nothing left to wait for is over at
+// once. It returns when nothing of the tree and of this package runs any more, or
+// with an error naming processes that cannot be killed. The end of ctx only cuts
+// the graces short. Close is memoised; after the process has exited it only
+// releases what is left.
 func (p *Process) Close(ctx context.Context) error {
 	p.closeOnce.Do(func() {
 		p.closeErr = p.end(ctx)
@@ -366,20 +337,12 @@ func (p *Process) end(ctx context.Context) error {
 	if p.stdin != nil {
 		_ = p.stdin.Close() // the child may have closed its end long ago
 	}
-	select {
-	case <-p.done:
-	default:
-		if p.grace > 0 && ctx.Err() == nil {
-			p.requestEnd()
-			grace := time.NewTimer(p.grace)
-			defer grace.Stop()
-			select {
-			case <-p.done:
-			case <-grace.C:
-			case <-ctx.Done():
-			case <-p.hurry:
-			}
-		}
+	if p.eofGrace > 0 {
+		p.await(ctx, p.eofGrace, p.exited)
+	}
+	if p.grace > 0 && !p.over(ctx) {
+		p.requestEnd()
+		p.await(ctx, p.grace, p.done)
 	}
 	p.hurryOnce.Do(func() { close(p.hurry) })
 	err := p.kill()
@@ -389,7 +352,40 @@ func (p *Process) end(ctx context.Context) error {
 	return err
 }
 
-// kill kills the tree and waits for supervise. The first process is killed first,
+// over reports whether no grace is to be given.
+func (p *Process) over(ctx context.Context) bool {
+	select {
+	case <-p.done:
+	case <-p.hurry:
+	case <-ctx.Done():
+	default:
+		return false
+	}
+	return true
+}
+
+// await waits for event within a grace.
+func (p *Process) await(ctx context.Context, grace time.Duration, event <-chan struct{}) {
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-event:
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-p.hurry:
+	}
+}
+
+// requestEnd asks the whole tree to end. Stopped processes are woken for it.
+func (p *Process) requestEnd() {
+	if p.orders != nil {
+		p.order(orderEnd)
+		return
+	}
+	p.signalEnd()
+}
+
+// kill kills the tree and waits until it is gone. The first process is killed first,
 // so that a shell does not start the next command of its list.
 func (p *Process) kill() error {
 	select {
@@ -397,11 +393,22 @@ func (p *Process) kill() error {
 		return p.exitErr
 	default:
 	}
+	bound := time.NewTimer(p.patience)
+	defer bound.Stop()
+	if p.orders != nil {
+		p.order(orderKill)
+		select {
+		case <-p.done:
+			return p.exitErr
+		case <-bound.C:
+		}
+		// A supervisor that does not obey is stopped or stuck: what it kept is swept
+		// without it.
+		bound.Reset(2*killBound + drainBound)
+	}
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("end process %d: %w", p.pid, err)
 	}
-	bound := time.NewTimer(2*killBound + drainBound)
-	defer bound.Stop()
 	select {
 	case <-p.done:
 		return p.exitErr

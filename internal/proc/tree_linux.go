@@ -9,12 +9,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
 const supported = true
+
+// seesExit says that awaitExit returns with the exit and before the reaping.
+const seesExit = true
 
 // isolate gives the child a session of its own, and with it a process group: a
 // signal to the group never reaches this process, and a prompt on the terminal
@@ -53,6 +57,12 @@ func (m member) signal(sig syscall.Signal) {
 	_ = proc.Release() // cannot fail on Unix
 }
 
+// end asks it to end, also if it is stopped.
+func (m member) end() {
+	m.signal(syscall.SIGTERM)
+	m.signal(syscall.SIGCONT)
+}
+
 func (m member) kill() { m.signal(syscall.SIGKILL) }
 
 // stat is what /proc/PID/stat says.
@@ -88,21 +98,23 @@ func readStat(pid int) (stat, bool) {
 	return s, errors.Join(errs[:]...) == nil
 }
 
-// members returns the living processes of the tree other than the first one. sure
-// is false if there is a process that cannot be told at the moment. Since only a
-// living member can start another one, an empty list that is sure is final. The
-// oldest come first: a shell that is killed before its children cannot remark on
-// their end in the output.
+// members returns the living processes of the tree. sure is false if there is a
+// process that cannot be told at the moment. Only a living member can start another
+// one, so an empty list that is sure is final, unless one replaced itself between
+// the listing and the look at it. The oldest come first: a shell
+// that is killed before its children cannot remark on their end in the output.
 func (p *Process) members() (out []member, sure bool) {
 	table := processTable()
-	root, ok := table[p.pid]
-	if !ok {
-		return nil, true // without /proc, or already reaped
+	if p.birth == 0 {
+		return nil, true // without /proc
 	}
+	first, ok := table[p.pid]
+	known := ok && first.start == p.birth
+	reused := ok && !known // then nothing of the group was left when the id was given anew
 	sure = true
 	// in holds the verdict on every process seen so far; a chain of parents is
 	// followed up to the first one.
-	in := map[int]bool{p.pid: true, 1: false, 0: false}
+	in := map[int]bool{p.pid: known, 1: false, 0: false}
 	var belongs func(pid, depth int) bool
 	belongs = func(pid, depth int) bool {
 		verdict, known := in[pid]
@@ -110,8 +122,8 @@ func (p *Process) members() (out []member, sure bool) {
 		if known || !exists || depth > len(table) {
 			return verdict
 		}
-		verdict = st.pgrp == p.pid || st.session == p.pid || belongs(st.ppid, depth+1)
-		if !verdict && st.start >= root.start && !st.dead() {
+		verdict = !reused && (st.pgrp == p.pid || st.session == p.pid) || belongs(st.ppid, depth+1)
+		if !verdict && st.start >= p.birth && !st.dead() {
 			env := environment(pid)
 			verdict = bytes.Contains(env, []byte(p.mark))
 			// In the middle of an exec there is no environment. A kernel thread never
@@ -124,14 +136,25 @@ func (p *Process) members() (out []member, sure bool) {
 		return verdict
 	}
 	for pid, st := range table {
-		if pid != p.pid && !st.dead() && belongs(pid, 0) {
+		if !st.dead() && belongs(pid, 0) {
 			out = append(out, member{pid, st.start})
 		}
 	}
-	slices.SortFunc(out, func(a, b member) int {
+	sortByAge(out)
+	return out, sure
+}
+
+// sortByAge puts the oldest first.
+func sortByAge(members []member) {
+	slices.SortFunc(members, func(a, b member) int {
 		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.pid, b.pid))
 	})
-	return out, sure
+}
+
+// birthOf returns when a process that is not reaped began, see member, or 0.
+func birthOf(pid int) uint64 {
+	st, _ := readStat(pid)
+	return st.start
 }
 
 // kthreadd is the parent of all kernel threads.
@@ -169,17 +192,65 @@ func processTable() map[int]stat {
 	return table
 }
 
-// requestEnd asks the whole tree to end. Stopped processes are woken for it.
-func (p *Process) requestEnd() {
+// signalEnd asks a tree without a supervisor to end.
+func (p *Process) signalEnd() {
+	if p.birth == 0 { // without /proc
+		_ = syscall.Kill(-p.pid, syscall.SIGTERM) // fails only if the group is gone
+		_ = syscall.Kill(-p.pid, syscall.SIGCONT)
+	}
 	left, _ := p.members()
-	_ = syscall.Kill(-p.pid, syscall.SIGTERM) // fails only if the group is gone
-	_ = syscall.Kill(-p.pid, syscall.SIGCONT)
-	for _, m := range left {
-		if st, ok := readStat(m.pid); ok && st.pgrp != p.pid {
-			m.signal(syscall.SIGTERM)
-			m.signal(syscall.SIGCONT)
+	p.asked.all(left)
+}
+
+// signalLate asks those whom signalEnd missed.
+func (p *Process) signalLate(left []member) { p.asked.orphans(left) }
+
+// asker asks processes to end, each of them once. It may be used concurrently.
+type asker struct {
+	mu    sync.Mutex // guards following
+	asked map[member]bool
+}
+
+func (a *asker) ask(m member) {
+	if a.asked == nil {
+		a.asked = map[member]bool{}
+	}
+	if !a.asked[m] {
+		a.asked[m] = true
+		m.end()
+	}
+}
+
+// all asks all of them.
+func (a *asker) all(members []member) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, m := range members {
+		a.ask(m)
+	}
+}
+
+// orphans asks those that no process above has been asked for: one that began
+// while the others were listed, and lost its parent since. What a process that was
+// asked starts in order to end well is left alone. Before the first all it does nothing.
+func (a *asker) orphans(members []member) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, m := range members {
+		if a.asked != nil && !a.above(m.pid) {
+			a.ask(m)
 		}
 	}
+}
+
+func (a *asker) above(pid int) bool {
+	for st, ok := readStat(pid); ok && st.ppid > 1; st, ok = readStat(pid) {
+		pid = st.ppid
+		if up, ok := readStat(pid); ok && a.asked[member{pid, up.start}] {
+			return true
+		}
+	}
+	return false
 }
 
 // afterReap has nothing to do: the tree ended before.

@@ -9,6 +9,9 @@ import (
 
 const supported = true
 
+// seesExit: see awaitExit.
+const seesExit = false
+
 // isolate gives the child a session of its own, and with it a process group.
 func isolate(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -26,7 +29,7 @@ func (m member) kill() { _ = syscall.Kill(-m.pid, syscall.SIGKILL) } // a group 
 // members cannot list a tree here; afterReap ends the group.
 func (p *Process) members() ([]member, bool) { return nil, true }
 
-func (p *Process) requestEnd() {
+func (p *Process) signalEnd() {
 	_ = syscall.Kill(-p.pid, syscall.SIGTERM) // fails only if the group is gone
 	_ = syscall.Kill(-p.pid, syscall.SIGCONT)
 }
@@ -35,3 +38,10 @@ func (p *Process) requestEnd() {
 func afterReap(pid int) { member{pid}.kill() }
 
 func reapAdopted(int) {}
+
+func birthOf(int) uint64 { return 0 }
+
+// asker has nothing to remember: a group is asked as a whole.
+type asker struct{}
+
+func (p *Process) signalLate([]member) {}
