@@ -740,6 +740,13 @@ func TestForkOfAColdLog(t *testing.T) {
 	if err := errors.Join(end(t.Context()), detach(t.Context())); err != nil {
 		t.Fatal(err)
 	}
+	idle := prepare(t, reg, session.New{ID: "idle", Root: "s", ParentSession: "s", Seed: &session.Seed{Prefix: p}})
+	if err := enter(t, reg, idle)(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c, left := cellOf(t, st, "idle"); left {
+		t.Errorf("a fork that did nothing leaves %s", c.Value)
+	}
 	for _, id := range []session.ID{"s", "heir"} {
 		s := reopen(t, reg, id)
 		if !s.Cold() {
