@@ -220,7 +220,7 @@ func TestCheckpointLies(t *testing.T) {
 			if !errors.As(first, &corrupt) || !strings.Contains(first.Error(), resumeKey) {
 				t.Fatalf("loaded: %v", first)
 			}
-			if err := s.Load(t.Context()); err != first || st.reads.Load() != 1 {
+			if err := s.Load(t.Context()); !errors.Is(err, first) || st.reads.Load() != 1 {
 				t.Errorf("loaded again: %v, read %d times", err, st.reads.Load())
 			}
 			if err := detach(t.Context()); err != nil {
