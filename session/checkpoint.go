@@ -63,6 +63,8 @@ func (s *Session) leaveLocked() (Checkpoint, bool) {
 		return Checkpoint{}, false // nothing of such a log is vouched for
 	case s.own != nil && s.own.Err == nil && s.own.Descriptor.Mode == ModeOneShot:
 		return Checkpoint{}, false // it takes no further message, however long a log it inherited
+	case s.base != nil && s.end == nil:
+		return Checkpoint{}, false // a fork that came to nothing
 	}
 	if s.cells != nil {
 		c, ok := s.cells.(ResumableCells)

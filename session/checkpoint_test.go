@@ -75,6 +75,7 @@ func TestCheckpointNotTrusted(t *testing.T) {
 	for name, c := range map[string]struct {
 		record func(*session.Record)
 		warns  bool
+		says   string
 	}{
 		"stale":                   {record: setCell(resumeKey, func(c *session.Checkpoint) { c.Seq-- })},
 		"ahead":                   {record: setCell(resumeKey, func(c *session.Checkpoint) { c.Seq++ })},
@@ -90,10 +91,10 @@ func TestCheckpointNotTrusted(t *testing.T) {
 		"a text changed":          {record: swap(`"one"`, `"two"`), warns: true},
 		"of another session": {record: value(func(s string) string {
 			return reseal(t, strings.Replace(s, `"session":"s"`, `"session":"x"`, 1))
-		}), warns: true},
+		}), warns: true, says: "that of session x"},
 		"of another head": {record: value(func(s string) string {
 			return reseal(t, strings.Replace(s, `"head":`, `"head":1`, 1))
-		}), warns: true},
+		}), warns: true, says: "that of session s with 1"},
 		"a cell is missing": {record: func(r *session.Record) {
 			r.Cells = slices.DeleteFunc(r.Cells, func(c session.Checkpoint) bool { return c.Key == session.CellUsage })
 		}},
@@ -111,7 +112,7 @@ func TestCheckpointNotTrusted(t *testing.T) {
 			if s.Cold() {
 				t.Error("it was opened from the checkpoint")
 			}
-			if warned := strings.Contains(said.String(), resumeKey); warned != c.warns {
+			if warned := strings.Contains(said.String(), resumeKey); warned != c.warns || !strings.Contains(said.String(), c.says) {
 				t.Errorf("warned: %v: %s", warned, said.String())
 			}
 			if err := s.Flush(t.Context()); err != nil {
@@ -219,7 +220,7 @@ func TestCheckpointLies(t *testing.T) {
 			if !errors.As(first, &corrupt) || !strings.Contains(first.Error(), resumeKey) {
 				t.Fatalf("loaded: %v", first)
 			}
-			if err := s.Load(t.Context()); err != first || st.reads.Load() != 1 {
+			if err := s.Load(t.Context()); !errors.Is(err, first) || st.reads.Load() != 1 {
 				t.Errorf("loaded again: %v, read %d times", err, st.reads.Load())
 			}
 			if err := detach(t.Context()); err != nil {
@@ -234,6 +235,85 @@ func TestCheckpointLies(t *testing.T) {
 				t.Errorf("cold %v, title %q", s.Cold(), s.Title())
 			}
 		})
+	}
+}
+
+// A cell of a projection that says something else than the log is told apart by nobody
+// who has not read it; whoever loads the log goes on with what the log says, and stores it.
+func TestCellsFollowTheLoadedLog(t *testing.T) {
+	reg, st, u := library(t, session.Config{})
+	shelve(t, reg, "s", someTurns(t)...)
+	honest, _ := u.Live(t.Context(), replayed(t, reg, st, "s"))
+	st.record = setCell(session.CellTitle, func(c *session.Checkpoint) {
+		c.Value = []byte(strings.Replace(string(c.Value), "one", "two", 1))
+	})
+	s := reopen(t, reg, "s")
+	st.record = nil
+	detach := enter(t, reg, s)
+	title := func() string {
+		sum, err := u.Live(t.Context(), s)
+		if err != nil || sum.Title == nil {
+			t.Fatalf("%+v, %v", sum, err)
+		}
+		return fmt.Sprintf("%+v", *sum.Title)
+	}
+	if said := title(); !s.Cold() || !strings.Contains(said, "two") {
+		t.Fatalf("cold %v, %s", s.Cold(), said)
+	}
+	if err := s.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if said := title(); said != fmt.Sprintf("%+v", *honest.Title) {
+		t.Errorf("loaded, it says %s", said)
+	}
+	mustAppend(t, s, insert(session.NextTurn, 0, "more"))
+	if err := detach(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	rec := recordAt(t, st, "s")
+	if c, ok := rec.Cell(session.CellTitle); !ok || c.Seq != rec.Head-1 || !strings.Contains(string(c.Value), "one") {
+		t.Errorf("stored is %s at %d", c.Value, c.Seq)
+	}
+}
+
+// seam DES-17, amendment P42: what a session is made of is what it says first of it, and
+// the mark of its persona that stands before its first turn behind that. What it inherited
+// is the ancestor's.
+func TestComposition(t *testing.T) {
+	describe := func(provider string) *session.DescriptorEvent {
+		d, err := session.NewDescriptor(session.Descriptor{Mode: session.ModeOneShot, Provider: provider})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	is := func(s *session.Session, want string) {
+		t.Helper()
+		for _, s := range []*session.Session{s, again(t, s)} {
+			got := "nothing"
+			if d, p := s.Composition(); d != nil || p != nil {
+				got = fmt.Sprint(d != nil && d.Descriptor.Provider == "first", p != nil && p.Literal)
+			}
+			if got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		}
+	}
+	s := newSession(t)
+	is(s, "nothing")
+	mustAppend(t, s, script(t, "T1 t1")...)
+	mustAppend(t, s, &session.Persona{}, describe("first"))
+	is(s, "true false")
+	mustAppend(t, s, &session.Persona{Literal: true}, describe("second"))
+	is(s, "true true")
+	mustAppend(t, s, script(t, "T2")...)
+	mustAppend(t, s, &session.Persona{}, describe("third"))
+	is(s, "true true")
+	mustAppend(t, s, script(t, "t2")...)
+	reg := newRegistry(t, session.Config{})
+	is(prepare(t, reg, session.New{ID: "raw", Seed: &session.Seed{Events: rawEvents(t, s)}}), "nothing")
+	if d, p := prepare(t, reg, session.New{ID: "heir", Seed: &session.Seed{Prefix: s.Prefix()}}).Composition(); d != nil || p != nil {
+		t.Errorf("an heir is composed of %v, %v", d, p)
 	}
 }
 
@@ -660,6 +740,13 @@ func TestForkOfAColdLog(t *testing.T) {
 	if err := errors.Join(end(t.Context()), detach(t.Context())); err != nil {
 		t.Fatal(err)
 	}
+	idle := prepare(t, reg, session.New{ID: "idle", Root: "s", ParentSession: "s", Seed: &session.Seed{Prefix: p}})
+	if err := enter(t, reg, idle)(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c, left := cellOf(t, st, "idle"); left {
+		t.Errorf("a fork that did nothing leaves %s", c.Value)
+	}
 	for _, id := range []session.ID{"s", "heir"} {
 		s := reopen(t, reg, id)
 		if !s.Cold() {
@@ -709,4 +796,48 @@ func TestCompactionOfAColdLog(t *testing.T) {
 	if diff := cmp.Diff(inWhole(t, u, want), inWhole(t, u, s)); diff != "" {
 		t.Errorf("(-replayed +loaded):\n%s", diff)
 	}
+}
+
+// Whatever stands where a checkpoint should, the session is opened; it is that of the log,
+// or it says so when it is loaded.
+func FuzzCheckpoint(f *testing.F) {
+	reg, st, u := library(f, session.Config{})
+	shelve(f, reg, "s", someTurns(f)...)
+	honest, _ := cellOf(f, st, "s")
+	_, state, _ := strings.Cut(strings.TrimSuffix(string(honest.Value), "}"), `"state":`)
+	for _, seed := range []string{
+		state, "", "null", "{}", strings.Replace(state, `"seq":`, `"seq":9`, 1), strings.Replace(state, `"wake":true,`, "", 1),
+		strings.Replace(state, `"turn":1`, `"turn":4`, 1), strings.Replace(state, `"mark":0`, `"mark":9`, 1), strings.Replace(state, `"worked":true`, `"took":["a","a"]`, 1),
+	} {
+		f.Add([]byte(seed))
+	}
+	want := replayed(f, reg, st, "s")
+	f.Fuzz(func(t *testing.T, state []byte) {
+		st.record = setCell(resumeKey, func(c *session.Checkpoint) {
+			c.Value = fmt.Appendf(nil, `{"sum":%d,"state":%s}`, crc32.ChecksumIEEE(state), state)
+		})
+		s := reopen(t, reg, "s")
+		st.record = nil
+		defer func() {
+			if err := reg.Abandon(t.Context(), s); err != nil {
+				t.Error(err)
+			}
+		}()
+		told := atOnce(t, u, s)
+		var corrupt *session.CorruptError
+		switch err := s.Load(t.Context()); {
+		case errors.As(err, &corrupt):
+		case err != nil:
+			t.Error(err)
+		case s.FirstLive() != want.Head():
+			t.Errorf("it was opened at %d of %d events", s.FirstLive(), want.Head())
+		default:
+			if again := atOnce(t, u, s); again != told {
+				t.Errorf("it was\n%s\nand is\n%s", told, again)
+			}
+			if msgs, _ := s.History(); len(msgs) == 0 {
+				t.Error("it has no history")
+			}
+		}
+	})
 }
