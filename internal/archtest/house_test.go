@@ -155,6 +155,8 @@ func house() policy {
 			{"subagent/teardown.go", "the end of an Activation: Service.Close waits for running"},
 			{"subagent/subagenttest/scripted.go", "the fixture's runs: their Close waits for them"},
 			{"subagent/subagenttest/suite_cases.go", "concurrent callers: the test waits for them"},
+			{"tool/mcp/conn.go", "the watcher of a connection and the follower of its tools: conn.end waits for both; the AfterFunc that joins two contexts is stopped when the request returns"},
+			{"tool/mcp/web.go", "AfterFuncs and timers of one exchange, of a start and of an end: stopped when that is over, and the end of the link waits for the exchanges"},
 			{"tool/body.go", "the AfterFunc that fuses two contexts: stopped when the wrapped call returns"},
 		},
 	}

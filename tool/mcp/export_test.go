@@ -1,0 +1,15 @@
+package mcp
+
+import "io"
+
+// Stream is what a server is reached over.
+type Stream = io.ReadWriteCloser
+
+// Dialed is a server that is reached over a stream of the test's own.
+func Dialed(s Server, dial func() (Stream, error)) Server {
+	s.dial = dial
+	return s
+}
+
+// Dial returns how a server is reached.
+func Dial(s Server) func() (Stream, error) { return s.dial }
