@@ -138,6 +138,7 @@ func house() policy {
 			{"cmd/offshoot/stop.go", "the reader of signals and the time limit, and its note: stopper.end waits for both; the timer of an exit at once ends the process"},
 			{"tool/files/dir.go", "the deadline of a read: stopped when the file is closed"},
 			{"cmd/offshoot/progress.go", "the redraw and the writer of what children say: progress.stop waits for both"},
+			{"harness/mcp.go", "the starts of MCP servers: the opening waits for all of them"},
 			{"internal/fakemodel/fakemodel.go", "the accept loop: Server.Close waits for its served channel"},
 			{"internal/products/server.go", "the reader of a product: it ends with the process, and Terminate and Kill wait for it"},
 			{"internal/proc/proc.go", "the supervisor of a process and its copies: Process.Close waits for done"},

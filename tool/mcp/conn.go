@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"time"
@@ -17,7 +18,8 @@ import (
 
 var (
 	errEnding = errors.New("it is being ended")
-	errSlow   = errors.New("it took too long")
+	// errUnsent marks a request that found its connection over and was not sent.
+	errUnsent = errors.New("the request was not sent")
 )
 
 // settle is how long a failed call waits to learn that its connection is over: the two
@@ -91,7 +93,9 @@ func (c *client) get(ctx context.Context) (*conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {
-		c.failed, c.err = c.failed+1, err
+		if ctx.Err() == nil { // or it is the end of this call alone
+			c.failed, c.err = c.failed+1, err
+		}
 		return nil, err
 	}
 	c.conn = next
@@ -284,7 +288,7 @@ func (n *conn) about() string {
 	return tool.Clip(name, 200) + ", protocol " + res.ProtocolVersion
 }
 
-// call makes one call. errUnsent says that the server has not seen it.
+// call makes one call. An error that is errUnsent says that the server has not seen it.
 func (n *conn) call(ctx context.Context, remote string, args []byte) (*sdk.CallToolResult, error) {
 	inner, stop := joinContexts(ctx, n.life)
 	defer stop()
@@ -297,9 +301,6 @@ func (n *conn) call(ctx context.Context, remote string, args []byte) (*sdk.CallT
 	}
 	return nil, n.explain(ctx, err)
 }
-
-// errUnsent marks a request that found the connection over and was not sent.
-var errUnsent = errors.New("the request was not sent")
 
 // explain finds the words for a failed request: what the server answered, or else
 // what became of the server.
@@ -327,9 +328,11 @@ func (n *conn) explain(ctx context.Context, err error) error {
 func (n *conn) why(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
+	} else if fate := n.link.fate(); fate != "" && (errors.Is(err, sdk.ErrConnectionClosed) || errors.Is(err, io.EOF)) {
+		return errors.New(fate) // the library only says that it is over
 	}
-	if fate := n.link.fate(); fate != "" {
-		return fmt.Errorf("%w: %s", err, fate)
+	if words := n.link.words(); words != "" {
+		return fmt.Errorf("%w; %s", err, words)
 	}
 	return err
 }

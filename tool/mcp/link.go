@@ -27,8 +27,10 @@ type link interface {
 	end(closeSession func()) error
 	// kill ends a process at once.
 	kill() error
-	// fate says, after end, what became of the server, or "".
+	// fate says, after end, what became of the server, or "". words is what it wrote last
+	// beside the protocol, or "".
 	fate() string
+	words() string
 }
 
 // newLink starts the server's process, or prepares its exchanges.
@@ -118,11 +120,18 @@ func (l *processLink) describe(exit proc.Exit, err error) string {
 	if err != nil {
 		text = err.Error()
 	}
-	words := l.stderr.Text(func(int) string { return "… " })
-	if words = strings.TrimSpace(strings.ToValidUTF8(words, "\uFFFD")); words != "" {
-		text += "; it had written: " + words
+	if words := l.words(); words != "" {
+		text += "; " + words
 	}
 	return text
+}
+
+func (l *processLink) words() string {
+	words := strings.TrimSpace(strings.ToValidUTF8(l.stderr.Text(func(int) string { return "… " }), "\uFFFD"))
+	if words == "" {
+		return ""
+	}
+	return "it had written: " + words
 }
 
 func (l *processLink) kill() error { return l.process.Kill() }
@@ -153,6 +162,8 @@ func (l *streamLink) end(closeSession func()) error {
 func (l *streamLink) kill() error { return l.end(func() {}) }
 
 func (l *streamLink) fate() string { return l.frames.fault() }
+
+func (l *streamLink) words() string { return "" }
 
 // frames reads the messages of a stream, one a line, and fails at what is none.
 // Read is called from one goroutine.

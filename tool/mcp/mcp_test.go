@@ -139,11 +139,11 @@ func TestEnvironmentIsScrubbed(t *testing.T) {
 
 func TestStartsThatFail(t *testing.T) {
 	tests := []struct{ mode, want string }{
-		{"noise", `it wrote to its standard output what is no message: "Listening on stdio, have fun!"`},
-		{"silent", "it did not answer within 1s"},
-		{"exit", "exit code 7; it had written: no licence found"},
-		{"nonsense", "it cannot be connected"},
-		{"refuse", "not today"},
+		{"noise", `it cannot be connected: it wrote to its standard output what is no message: "Listening on stdio, have fun!"`},
+		{"silent", "it cannot be connected: it did not answer within 1s"},
+		{"exit", "it cannot be connected: exit code 7; it had written: no licence found"},
+		{"nonsense", `it cannot be connected: unsupported protocol version: ""`},
+		{"refuse", `it cannot be connected: calling "initialize": not today`},
 		{"endless", "its list of tools does not end after 64 pages"},
 	}
 	for _, test := range tests {
@@ -157,7 +157,7 @@ func TestStartsThatFail(t *testing.T) {
 				closeSet(t, set)
 				t.Fatal("it was connected")
 			}
-			if got := err.Error(); !strings.HasPrefix(got, `MCP server "srv": `) || !strings.Contains(got, test.want) {
+			if got := err.Error(); got != `MCP server "srv": `+test.want {
 				t.Errorf("error %q", got)
 			}
 		})
@@ -263,6 +263,66 @@ func TestServerDoesNotComeBack(t *testing.T) {
 	defer mu.Unlock()
 	if starts != 2 {
 		t.Errorf("%d starts for 2 calls", starts)
+	}
+}
+
+// Calls that find the server gone start it once, together; the end of one of them
+// is not the others' failure.
+func TestOneStartForManyCalls(t *testing.T) {
+	_, scope := connect(t, program(t, "s", "tools"), mcp.Options{})
+	if r := call(t.Context(), scope, "s_die", ""); !r.IsError {
+		t.Fatal(text(r))
+	}
+	pids := make([]string, 50)
+	var calls sync.WaitGroup
+	for i := range pids {
+		calls.Go(func() { pids[i] = text(call(t.Context(), scope, "s_pid", "")) })
+	}
+	calls.Wait()
+	if slices.Sort(pids); pids[0] != pids[len(pids)-1] || !alive(t, pids[0]) {
+		t.Errorf("they came to %v", slices.Compact(pids))
+	}
+}
+
+func TestCancelledStart(t *testing.T) {
+	s := newServer("x", nil)
+	server := inProcess(t, "s", s)
+	dial := mcp.Dial(server)
+	var streams []mcp.Stream // first the one that works
+	dialling, goOn := make(chan struct{}), make(chan struct{})
+	server = mcp.Dialed(server, func() (mcp.Stream, error) {
+		if len(streams) == 1 {
+			dialling <- struct{}{}
+			<-goOn
+		}
+		stream, err := dial()
+		streams = append(streams, stream)
+		return stream, err
+	})
+	logged := newLog()
+	_, scope := connect(t, server, mcp.Options{Logger: slog.New(logged)})
+	if err := streams[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	first, second := make(chan tool.Result), make(chan tool.Result)
+	find := func(ctx context.Context) tool.Result {
+		r := call(ctx, scope, "s_echo", `{"text":"x"}`)
+		if r.IsError && strings.Contains(text(r), "is not known") { // it found out, and starts nothing
+			r = call(ctx, scope, "s_echo", `{"text":"x"}`)
+		}
+		return r
+	}
+	go func() { first <- find(ctx) }()
+	<-dialling
+	go func() { second <- find(t.Context()) }()
+	cancel()
+	close(goOn)
+	if r := <-first; r.Code != tool.CodeAborted {
+		t.Errorf("the call that was cancelled: %q (%s)", text(r), r.Code)
+	}
+	if r := <-second; text(r) != "x" {
+		t.Errorf("the other call: %q", text(r))
 	}
 }
 

@@ -167,13 +167,19 @@ func (s *Set) execute(ctx context.Context, call *tool.Call, remote string) (any,
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.get(ctx)
-	if err != nil {
-		return nil, err
-	}
-	res, err := c.call(ctx, remote, call.Args)
-	if err != nil {
-		return nil, s.errorf("%w", err)
+	var res *sdk.CallToolResult
+	for again := true; ; again = false {
+		c, err := client.get(ctx)
+		if err != nil {
+			return nil, err
+		}
+		res, err = c.call(ctx, remote, call.Args)
+		if err == nil {
+			break
+		}
+		if !again || !errors.Is(err, errUnsent) {
+			return nil, s.errorf("%w", err)
+		}
 	}
 	content := render(res)
 	if res.IsError {

@@ -65,6 +65,8 @@ func (l *webLink) kill() error {
 
 func (l *webLink) fate() string { return "" }
 
+func (l *webLink) words() string { return "" }
+
 // patience is how long a server may take to begin the stream in which it tells of
 // changes; one that takes longer is used without.
 const patience = 5 * time.Second
