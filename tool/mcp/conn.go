@@ -127,9 +127,9 @@ func (c *client) start(ctx context.Context) (*conn, error) {
 	n.session, err = client.Connect(ctx, l.transport(), nil)
 	unbind()
 	if err != nil {
-		l.end(func() {})
+		endErr := l.end(func() {})
 		n.cancel(errEnding)
-		return nil, s.errorf("it cannot be connected: %w", n.why(ctx, err))
+		return nil, errors.Join(s.errorf("it cannot be connected: %w", n.why(ctx, err)), endErr)
 	}
 	n.running.Go(n.watch)
 	if c.adopts {
@@ -142,18 +142,20 @@ func (c *client) start(ctx context.Context) (*conn, error) {
 	return n, nil
 }
 
-// dial makes the way to the server.
+// dial makes the way to the server. The caller holds the gate.
 func (c *client) dial() (link, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.killed {
-		return nil, errEnding
-	}
 	l, err := c.set.newLink(c.dir)
-	if err == nil {
-		c.link = l
+	if err != nil {
+		return nil, err
 	}
-	return l, err
+	c.mu.Lock()
+	c.link = l // which close ends, whatever comes of it here
+	killed := c.killed
+	c.mu.Unlock()
+	if killed {
+		return nil, errors.Join(errEnding, l.kill())
+	}
+	return l, nil
 }
 
 // stop begins the end; it does not block.

@@ -1,6 +1,9 @@
 package mcp
 
-import "io"
+import (
+	"io"
+	"time"
+)
 
 // Stream is what a server is reached over.
 type Stream = io.ReadWriteCloser
@@ -13,3 +16,9 @@ func Dialed(s Server, dial func() (Stream, error)) Server {
 
 // Dial returns how a server is reached.
 func Dial(s Server) func() (Stream, error) { return s.dial }
+
+// Patient is a server whose stream of notifications is waited for so long.
+func Patient(s Server, d time.Duration) Server {
+	s.patience = d
+	return s
+}

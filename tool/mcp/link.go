@@ -48,6 +48,9 @@ func (s *Set) newLink(dir string) (link, error) {
 	return newProcessLink(s.base, &s.server, dir)
 }
 
+// patience is how long an HTTP server may take to begin its stream of notifications.
+const patience = 5 * time.Second
+
 // Bounds of the end of a server.
 const (
 	// farewell is how long a process gets to end by itself when its input has ended, and

@@ -79,7 +79,8 @@ type Server struct {
 	Allow []string
 	Deny  []string
 
-	dial func() (io.ReadWriteCloser, error) // in the place of Command, in tests
+	dial     func() (io.ReadWriteCloser, error) // in the place of Command, in tests
+	patience time.Duration                      // in the place of the constant, in tests
 }
 
 // Options are what a Set needs of its surroundings. The zero value is usable.

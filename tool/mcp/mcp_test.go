@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -266,8 +267,7 @@ func TestServerDoesNotComeBack(t *testing.T) {
 	}
 }
 
-// Calls that find the server gone start it once, together; the end of one of them
-// is not the others' failure.
+// Calls that find the server gone start it once, together.
 func TestOneStartForManyCalls(t *testing.T) {
 	_, scope := connect(t, program(t, "s", "tools"), mcp.Options{})
 	if r := call(t.Context(), scope, "s_die", ""); !r.IsError {
@@ -284,46 +284,68 @@ func TestOneStartForManyCalls(t *testing.T) {
 	}
 }
 
-func TestCancelledStart(t *testing.T) {
-	s := newServer("x", nil)
-	server := inProcess(t, "s", s)
-	dial := mcp.Dial(server)
-	var streams []mcp.Stream // first the one that works
-	dialling, goOn := make(chan struct{}), make(chan struct{})
-	server = mcp.Dialed(server, func() (mcp.Stream, error) {
-		if len(streams) == 1 {
-			dialling <- struct{}{}
-			<-goOn
+func TestCallsThatShareAStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := inProcess(t, "s", newServer("x", nil))
+		dial := mcp.Dial(server)
+		var streams []mcp.Stream
+		dials := 0
+		outcomes := make(chan error) // of every dial but the first
+		server = mcp.Dialed(server, func() (mcp.Stream, error) {
+			if dials++; dials > 1 {
+				if err := <-outcomes; err != nil {
+					return nil, err
+				}
+			}
+			stream, err := dial()
+			streams = append(streams, stream)
+			return stream, err
+		})
+		_, scope := connect(t, server, mcp.Options{})
+		if err := streams[0].Close(); err != nil {
+			t.Fatal(err)
 		}
-		stream, err := dial()
-		streams = append(streams, stream)
-		return stream, err
+		synctest.Wait() // the end is known
+		var calls sync.WaitGroup
+		results := make([]tool.Result, 3)
+		ctx, cancel := context.WithCancel(t.Context())
+		start := func(i int, ctx context.Context) {
+			calls.Go(func() { results[i] = call(ctx, scope, "s_echo", `{"text":"x"}`) })
+			synctest.Wait() // it waits for the dial, or for whoever does
+		}
+
+		// One start for all, whose failure is all calls'.
+		for i := range results {
+			start(i, t.Context())
+		}
+		outcomes <- errors.New("out of order")
+		calls.Wait()
+		for i, r := range results {
+			if want := `Error: MCP server "s": it cannot be started: out of order`; text(r) != want {
+				t.Errorf("call %d: %q", i, text(r))
+			}
+		}
+		if dials != 2 {
+			t.Errorf("dialled %d times", dials)
+		}
+
+		// The end of the call that makes the start is its own.
+		start(0, ctx)
+		start(1, t.Context())
+		cancel()
+		outcomes <- nil
+		synctest.Wait()
+		if dials == 4 {
+			outcomes <- nil
+		}
+		calls.Wait()
+		if r := results[0]; r.Code != tool.CodeAborted {
+			t.Errorf("the call that was cancelled: %q (%s)", text(r), r.Code)
+		}
+		if r := results[1]; text(r) != "x" {
+			t.Errorf("the other call: %q", text(r))
+		}
 	})
-	logged := newLog()
-	_, scope := connect(t, server, mcp.Options{Logger: slog.New(logged)})
-	if err := streams[0].Close(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	first, second := make(chan tool.Result), make(chan tool.Result)
-	find := func(ctx context.Context) tool.Result {
-		r := call(ctx, scope, "s_echo", `{"text":"x"}`)
-		if r.IsError && strings.Contains(text(r), "is not known") { // it found out, and starts nothing
-			r = call(ctx, scope, "s_echo", `{"text":"x"}`)
-		}
-		return r
-	}
-	go func() { first <- find(ctx) }()
-	<-dialling
-	go func() { second <- find(t.Context()) }()
-	cancel()
-	close(goOn)
-	if r := <-first; r.Code != tool.CodeAborted {
-		t.Errorf("the call that was cancelled: %q (%s)", text(r), r.Code)
-	}
-	if r := <-second; text(r) != "x" {
-		t.Errorf("the other call: %q", text(r))
-	}
 }
 
 // The end of a call reaches the server, and the server serves on.
@@ -358,16 +380,24 @@ func TestTimeoutOfACall(t *testing.T) {
 
 // Close fails what runs, and returns when all of it has ended.
 func TestCloseDuringACall(t *testing.T) {
-	g := newGates()
-	set, scope := connect(t, inProcess(t, "s", newServer("x", g)), mcp.Options{})
-	done := make(chan tool.Result)
-	go func() { done <- call(t.Context(), scope, "s_hang", "") }()
-	<-g.entered
-	closeSet(t, set)
-	if r := <-done; !r.IsError || !strings.Contains(text(r), `MCP server "s": it is being ended`) {
-		t.Errorf("the result is %q", text(r))
+	for _, kind := range []string{"pipe", "http"} {
+		t.Run(kind, func(t *testing.T) {
+			g := newGates()
+			server := inProcess(t, "s", newServer("x", g))
+			if kind == "http" {
+				server = overHTTP(t, "s", newServer("x", g), nil)
+			}
+			set, scope := connect(t, server, mcp.Options{})
+			done := make(chan tool.Result)
+			go func() { done <- call(t.Context(), scope, "s_hang", "") }()
+			<-g.entered
+			closeSet(t, set)
+			if r := <-done; !r.IsError || !strings.Contains(text(r), `MCP server "s": it is being ended`) {
+				t.Errorf("the result is %q", text(r))
+			}
+			<-g.cancelled
+		})
 	}
-	<-g.cancelled
 }
 
 // A server that ignores every request to end is killed with all that it started.
@@ -765,21 +795,39 @@ func TestHTTPAnswerIsBounded(t *testing.T) {
 // A server that answers nothing does not hold up the start, whatever it was asked.
 func TestHTTPHang(t *testing.T) {
 	for _, method := range []string{http.MethodPost, http.MethodGet} {
-		server := overHTTP(t, "s", newServer("web", nil), func(_ http.ResponseWriter, r *http.Request) bool {
-			if r.Method == method {
-				_, _ = io.Copy(io.Discard, r.Body) // only then the server learns of the client's end
-				<-r.Context().Done()
-				return false
-			}
-			return true
-		})
+		server := overHTTP(t, "s", newServer("web", nil), hangs(method))
 		server.Start = 200 * time.Millisecond
+		begin := time.Now()
 		set, err := mcp.Connect(t.Context(), server, mcp.Options{})
 		if err == nil {
-			closeSet(t, set) // the newest protocol has no GET
-		} else if !strings.Contains(err.Error(), "it did not answer within 200ms") {
+			closeSet(t, set)
+		}
+		if err == nil || !strings.Contains(err.Error(), "it did not answer within 200ms") {
 			t.Errorf("%s: %v", method, err)
 		}
+		if took := time.Since(begin); took > 10*time.Second {
+			t.Errorf("%s: it took %v", method, took)
+		}
+	}
+}
+
+func hangs(method string) func(http.ResponseWriter, *http.Request) bool {
+	return func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method != method {
+			return true
+		}
+		_, _ = io.Copy(io.Discard, r.Body) // only then the service learns of the client's end
+		<-r.Context().Done()
+		return false
+	}
+}
+
+// A server that never begins its stream of notifications is used without.
+func TestHTTPWithoutNotifications(t *testing.T) {
+	server := mcp.Patient(overHTTP(t, "s", newServer("web", nil), hangs(http.MethodGet)), 50*time.Millisecond)
+	_, scope := connect(t, server, mcp.Options{})
+	if r := call(t.Context(), scope, "s_echo", `{"text":"hello"}`); text(r) != "hello" {
+		t.Errorf("%q", text(r))
 	}
 }
 

@@ -32,7 +32,12 @@ func newWebLink(base context.Context, s *Server) (link, error) {
 	if !ok {
 		own = &http.Transport{Proxy: http.ProxyFromEnvironment}
 	}
-	l := &webLink{server: s, round: &roundTripper{next: own.Clone(), origin: u.Scheme + "://" + u.Host, headers: s.Headers}}
+	l := &webLink{server: s, round: &roundTripper{
+		next: own.Clone(), origin: u.Scheme + "://" + u.Host, headers: s.Headers, patience: patience,
+	}}
+	if s.patience > 0 {
+		l.round.patience = s.patience
+	}
 	l.round.life, l.round.cut = context.WithCancel(base)
 	l.client = &http.Client{
 		Transport:     l.round,
@@ -67,16 +72,15 @@ func (l *webLink) fate() string { return "" }
 
 func (l *webLink) words() string { return "" }
 
-// patience is how long a server may take to begin the stream in which it tells of
-// changes; one that takes longer is used without.
-const patience = 5 * time.Second
-
 // roundTripper makes the exchanges of one session: with its headers, bounded, and ended
 // with it.
 type roundTripper struct {
 	next    *http.Transport
 	origin  string
 	headers map[string]string
+	// patience is how long the server may take to begin the stream in which it tells of
+	// changes; one that takes longer is used without.
+	patience time.Duration
 
 	life context.Context
 	cut  context.CancelFunc
@@ -125,7 +129,7 @@ func (r *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	req.Header.Set("User-Agent", "offshoot")
 	waited := func() bool { return true }
 	if req.Method == http.MethodGet {
-		waited = time.AfterFunc(patience, cancel).Stop
+		waited = time.AfterFunc(r.patience, cancel).Stop
 	}
 	res, err := r.next.RoundTrip(req)
 	if inTime := waited(); err != nil {
