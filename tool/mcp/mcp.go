@@ -434,8 +434,9 @@ func (s *Set) every() []*client {
 
 // Close takes the tools out of their scope, fails the calls that run, and ends the
 // server or every agent's: a process is told by the end of its input, then asked, then
-// killed with its whole tree; a session is deleted. It returns when nothing of them runs
-// any more. It is memoised.
+// killed with its whole tree; a session is deleted, for which the service gets a second,
+// and whether it is told before of each call that ran is left to chance. It returns when
+// nothing of them runs here any more. It is memoised.
 func (s *Set) Close() error {
 	s.closing.Do(func() {
 		s.mu.Lock()

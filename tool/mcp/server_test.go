@@ -126,10 +126,11 @@ func says(texts ...string) *sdk.CallToolResult {
 type gates struct {
 	entered   chan struct{} // a call of "hang" runs
 	cancelled chan struct{} // it was cancelled
+	over      chan struct{} // closed when no call may hang any more
 }
 
 func newGates() *gates {
-	return &gates{entered: make(chan struct{}, 64), cancelled: make(chan struct{}, 64)}
+	return &gates{entered: make(chan struct{}, 64), cancelled: make(chan struct{}, 64), over: make(chan struct{})}
 }
 
 // newServer has a tool for each case.
@@ -152,8 +153,11 @@ func newServer(name string, g *gates) *sdk.Server {
 	})
 	add(s, "hang", anything, func(ctx context.Context, _ map[string]any) *sdk.CallToolResult {
 		g.entered <- struct{}{}
-		<-ctx.Done()
-		g.cancelled <- struct{}{}
+		select {
+		case <-ctx.Done():
+			g.cancelled <- struct{}{}
+		case <-g.over:
+		}
 		return says("too late")
 	})
 	add(s, "die", anything, func(context.Context, map[string]any) *sdk.CallToolResult {
