@@ -307,7 +307,7 @@ func (n *conn) call(ctx context.Context, remote string, args []byte) (*sdk.CallT
 // explain finds the words for a failed request: what the server answered, or else
 // what became of the server.
 func (n *conn) explain(ctx context.Context, err error) error {
-	if answer, ok := errors.Unwrap(err).(*jsonrpc.Error); ok { // as it is, not what the library wraps for its own use
+	if answer, ok := errors.Unwrap(err).(*jsonrpc.Error); ok { //nolint:errorlint // the very answer, not what the library wraps for its own use
 		return tool.Errorf(tool.CodeToolFailed, "%s (code %d)", answer.Message, answer.Code)
 	}
 	timer := time.NewTimer(settle)

@@ -156,9 +156,8 @@ func (s *Set) offer(name string, t *sdk.Tool) (*offer, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.New()
-	fmt.Fprintf(sum, "%q %q %t", def.Description, def.Parameters, def.ReadOnly)
-	return &offer{remote: t.Name, name: name, compiled: compiled, print: [sha256.Size]byte(sum.Sum(nil))}, nil
+	print := sha256.Sum256(fmt.Appendf(nil, "%q %q %t", def.Description, def.Parameters, def.ReadOnly))
+	return &offer{remote: t.Name, name: name, compiled: compiled, print: print}, nil
 }
 
 // execute makes one call.
