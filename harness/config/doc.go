@@ -24,8 +24,7 @@
 // # Secrets
 //
 // No key is ever read into a Config or rendered: only whether its variable is set. Header values, the environments of MCP
-// servers and passwords in URLs are
-// not rendered either.
+// servers and passwords in URLs are not rendered either.
 //
 // Floor 7.
 package config
