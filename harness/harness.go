@@ -35,6 +35,7 @@ import (
 	"github.com/offshoot-dev/offshoot/subagent/spawn"
 	"github.com/offshoot-dev/offshoot/tool"
 	"github.com/offshoot-dev/offshoot/tool/files"
+	"github.com/offshoot-dev/offshoot/tool/mcp"
 	"github.com/offshoot-dev/offshoot/tool/shell"
 )
 
@@ -62,6 +63,9 @@ type Options struct {
 	UserAgent string
 	// Compacted is told of every compaction: see compact.Config.Done. nil is nobody.
 	Compacted func(*agent.Agent, compact.Result, error)
+	// NoServers starts none of the configured MCP servers: for whoever assembles a system to
+	// look at it. Their tools are not there then, and filters may name them.
+	NoServers bool
 	// DemoPace is how long the demo model waits between two pieces of an answer.
 	DemoPace time.Duration
 	// Logger gets what nobody can be told otherwise; nil discards it.
@@ -90,6 +94,8 @@ type Harness struct {
 	// followTools if any starts continuable children.
 	jobTools, followTools []string
 	local                 *shell.Local   // the executor of commands, or nil
+	servers               []*mcp.Set     // the MCP servers
+	unopened              []string       // how the names of tools begin whose servers were not started
 	close                 []func() error // in the order of opening
 
 	closing sync.Once
@@ -122,9 +128,10 @@ func Open(ctx context.Context, o Options) (_ *Harness, err error) {
 	}
 	h.opts = o
 	// What only the configuration can be wrong about comes before the store, so that
-	// a mistake makes no file.
+	// a mistake makes no file. Servers come before the filters that name their tools, and
+	// end behind every agent.
 	for _, part := range []func(context.Context) error{
-		h.openModels, h.openTools, h.openPrompts, h.planDelegation, h.openStore, h.openSessions, h.openAgents, h.openDelegation,
+		h.openModels, h.openTools, h.openPrompts, h.openServers, h.planDelegation, h.openStore, h.openSessions, h.openAgents, h.openDelegation,
 	} {
 		if err := part(ctx); err != nil {
 			return nil, err
@@ -346,7 +353,7 @@ func (h *Harness) openAgents(ctx context.Context) (err error) {
 // hides its tools from everybody: a hidden tool cannot be allowed, and need not be
 // denied. Whether the names exist was checked by Open. f is not changed.
 func (h *Harness) Within(f config.Filter) config.Filter {
-	hidden := func(name string) bool { return !h.admits(name) }
+	hidden := func(name string) bool { return !h.admits(name) || h.isUnopened(name) }
 	if f.Allow != nil {
 		f.Allow = slices.DeleteFunc(append([]string{}, f.Allow...), hidden)
 	}
@@ -354,6 +361,11 @@ func (h *Harness) Within(f config.Filter) config.Filter {
 		f.Deny = slices.DeleteFunc(append([]string{}, f.Deny...), hidden)
 	}
 	return f
+}
+
+// isUnopened reports whether a name is that of a tool whose server was not started.
+func (h *Harness) isUnopened(name string) bool {
+	return slices.ContainsFunc(h.unopened, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // planDelegation decides on the delegation tools, and checks the filters against
@@ -563,7 +575,7 @@ func (h *Harness) checkFilters() error {
 			for _, name := range list.names {
 				if name == delegate.ReportTool && key != "tools" && slices.Contains(h.names, name) {
 					errs = append(errs, h.opts.Config.Fault(key+"."+list.key, "every continuable child has %q, and no filter of agents gives or hides it; tools.deny leaves it out for all", name))
-				} else if !slices.Contains(h.names, name) {
+				} else if !slices.Contains(h.names, name) && !h.isUnopened(name) {
 					known := slices.Clone(h.names)
 					slices.Sort(known)
 					errs = append(errs, h.opts.Config.Fault(key+"."+list.key, "no tool is named %q; there are %v", name, known))
@@ -620,13 +632,17 @@ func sorted[V any](m map[string]V) []string {
 	return names
 }
 
-// Abort kills every command that an agent runs, without any grace: for a program
-// that is told to end at once and will not Close. Nothing else is touched.
+// Abort kills every command that an agent runs and every MCP server, without any grace:
+// for a program that is told to end at once and will not Close. Nothing else is touched.
 func (h *Harness) Abort() error {
-	if h.local == nil {
-		return nil
+	var errs []error
+	if h.local != nil {
+		errs = append(errs, h.local.Abort())
 	}
-	return h.local.Abort()
+	for _, set := range h.servers {
+		errs = append(errs, set.Abort())
+	}
+	return errors.Join(errs...)
 }
 
 func (h *Harness) onClose(fn func() error) { h.close = append(h.close, fn) }

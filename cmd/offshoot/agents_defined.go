@@ -215,7 +215,7 @@ func (a *app) listAgents(eff *config.Effective, names []string, asJSON bool) err
 // assemble makes a system of a configuration and hands it to fn. Nothing is kept of
 // it, and nothing of it runs.
 func (a *app) assemble(ctx context.Context, eff *config.Effective, fn func(*harness.Harness) error) error {
-	h, err := harness.Open(ctx, harness.Options{Config: eff, Env: a.env, Store: memory.New(), Logger: a.logger()})
+	h, err := harness.Open(ctx, harness.Options{Config: eff, Env: a.env, Store: memory.New(), NoServers: true, Logger: a.logger()})
 	if err != nil {
 		return err
 	}

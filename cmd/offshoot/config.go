@@ -265,6 +265,9 @@ func (a *app) writeOverview(o *overview) error {
 		p.line("%s: %s", printable(v.Name), v.describe())
 	}
 	p.line("\n# agents and the tools that they see")
+	if servers := slices.Sorted(maps.Keys(eff.Config.MCP)); len(servers) > 0 {
+		p.line("# without those of MCP servers (%s), which are not started here; offshoot doctor counts them", strings.Join(servers, ", "))
+	}
 	for _, v := range o.Agents {
 		how := "root"
 		if v.Tool != "" {

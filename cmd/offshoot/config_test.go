@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -145,5 +146,29 @@ func TestVersion(t *testing.T) {
 	}
 	if first := h.must("--version"); !strings.HasPrefix(got, first) {
 		t.Errorf("--version says %q", first)
+	}
+}
+
+// MCP servers are shown without their secrets, and none is started to be shown.
+func TestConfigServers(t *testing.T) {
+	h := newHome(t)
+	mark := filepath.Join(t.TempDir(), "started")
+	h.write(filepath.Join(h.dir, "config.yaml"), "version: 1\nmcp:\n  eye: {command: touch, args: ["+mark+"], env: {A: never-to-be-seen}, envFrom: {B: C_KEY}}\n"+
+		"agents: {default: {tools: {allow: [read, eye_look]}}}\n")
+	h.env["C_KEY"] = "never-to-be-seen"
+	out := h.must("config")
+	for _, want := range []string{
+		"mcp.eye.command: touch  # user ", "mcp.eye.env.A: (hidden)", "mcp.eye.envFrom.B: C_KEY", "mcp.eye.envFrom.B.value: set  # env C_KEY",
+		"\n# without those of MCP servers (eye), which are not started here; offshoot doctor counts them\ndefault (root): read\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "never-to-be-seen") {
+		t.Error("a secret is shown")
+	}
+	if _, err := os.Stat(mark); !os.IsNotExist(err) {
+		t.Error("the server was started")
 	}
 }

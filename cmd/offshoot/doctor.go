@@ -6,13 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/offshoot-dev/offshoot/harness"
 	"github.com/offshoot-dev/offshoot/harness/config"
 	"github.com/offshoot-dev/offshoot/session"
 )
@@ -21,17 +24,20 @@ func newDoctorCommand(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check the store, the configuration and the routes to models",
+		Short: "Check the store, the configuration, the routes to models and the MCP servers",
 		Long: "Says in one line each whether the store opens and all of it can be listed, how big it is and\n" +
 			"how much room the disk has; what the configuration files say; which model a run would use;\n" +
 			"and of each route whether its key is set, whether its endpoint answers (GET /models, 5 s)\n" +
-			"and takes the key. It changes nothing, asks no host but those of the routes that have a key\n" +
-			"or need none, and never shows a key.\n\n" +
+			"and takes the key; and of each MCP server whether its program is found, whether it starts and\n" +
+			"answers, and how many tools it has: it is started for that, and ended. It changes nothing\n" +
+			"itself, asks no host but those of the servers and of the routes that have a key or need none,\n" +
+			"and never shows a key.\n\n" +
 			"A route that is not set, or a local server that is not running, is no fault unless the\n" +
 			"configuration uses it. Exit codes: 0 when nothing fails, else 1.\n\n" +
 			"--json writes one object a line: check, name, status (ok, failed, not set, not running or\n" +
 			"not checked), detail; of the store path, sessions, sizeBytes, freeBytes; of routes endpoint,\n" +
-			"keyEnv, key (set, not set, not needed, accepted, refused), reachable, latencyMs, inUse.",
+			"keyEnv, key (set, not set, not needed, accepted, refused), reachable, latencyMs, inUse; of MCP\n" +
+			"servers path or endpoint, server, tools, leftOut.",
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			eff, err := a.load(cmd, config.Flags{}, "")
@@ -56,7 +62,7 @@ const (
 
 // finding is the result of one check, and its form in JSON.
 type finding struct {
-	Check  string `json:"check"` // store, configuration, model or route
+	Check  string `json:"check"` // store, configuration, model, route or mcp
 	Name   string `json:"name,omitempty"`
 	Status string `json:"status"`
 	Detail string `json:"detail,omitempty"`
@@ -72,6 +78,16 @@ type finding struct {
 	Reachable *bool  `json:"reachable,omitempty"`
 	LatencyMS *int64 `json:"latencyMs,omitempty"`
 	InUse     bool   `json:"inUse,omitempty"`
+
+	Server  string    `json:"server,omitempty"`
+	Tools   *int64    `json:"tools,omitempty"`
+	LeftOut []leftOut `json:"leftOut,omitempty"`
+}
+
+// leftOut is a tool of a server that no agent gets.
+type leftOut struct {
+	Tool string `json:"tool"`
+	Why  string `json:"why"`
 }
 
 func (f *finding) title() string { return strings.TrimSpace(f.Check + " " + f.Name) }
@@ -143,7 +159,37 @@ func (a *app) examineAll(ctx context.Context, eff *config.Effective, e *examinat
 		}
 		err = e.add(a.examineRoute(ctx, p, eff, eff.Config.Routes[name], used[name]))
 	}
+	for _, name := range slices.Sorted(maps.Keys(eff.Config.MCP)) {
+		if err != nil {
+			return err
+		}
+		err = e.add(a.examineServer(ctx, eff, name))
+	}
 	return err
+}
+
+// examineServer starts an MCP server and ends it.
+func (a *app) examineServer(ctx context.Context, eff *config.Effective, name string) finding {
+	f := finding{Check: "mcp", Name: name, Status: checkOK}
+	r, err := harness.ProbeServer(ctx, eff, name, a.env)
+	if eff.Config.MCP[name].Command != "" {
+		f.Path = r.Found
+	} else {
+		f.Endpoint = r.Found
+	}
+	if err != nil {
+		_, lines := explain(err)
+		f.Status, f.Detail = checkFailed, strings.Join(lines, "; ")
+		return f
+	}
+	tools := int64(len(r.Tools))
+	f.Server, f.Tools = r.About, &tools
+	f.Detail = fmt.Sprintf("%s: %s; %s", r.Found, r.About, plural(tools, "tool"))
+	for _, l := range r.LeftOut {
+		f.LeftOut = append(f.LeftOut, leftOut(l))
+		f.Detail += fmt.Sprintf("; left out: %s (%s)", l.Tool, l.Why)
+	}
+	return f
 }
 
 // leastRoom is how much room on the disk is too little to keep a log on.

@@ -267,3 +267,46 @@ func TestBytesText(t *testing.T) {
 		}
 	}
 }
+
+// Of each MCP server: whether it is found, starts and answers, and its tools.
+func TestDoctorServers(t *testing.T) {
+	h := patient(t)
+	server := filepath.Join(t.TempDir(), "server")
+	const script = `#!/bin/sh
+[ "$THE_KEY" = sk-never-to-be-seen ] || exit 4
+while read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case $line in
+  *'"method":"initialize"'*) body='"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"sh","version":"9"}}';;
+  *'"method":"tools/list"'*) body='"result":{"tools":[{"name":"look","inputSchema":{"type":"object"}},{"name":"odd","inputSchema":{"type":"array"}}]}';;
+  *) body='"error":{"code":-32601,"message":"unknown"}';;
+  esac
+  [ -z "$id" ] || printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$body"
+done
+`
+	if err := os.WriteFile(server, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h.env["MY_KEY"] = doctorKey
+	h.write(filepath.Join(h.dir, "config.yaml"), "version: 1\nmcp:\n  eye: {command: "+server+", envFrom: {THE_KEY: MY_KEY}}\n"+
+		"  keyless: {command: "+server+"}\n  lost: {command: no-such-program-here}\n  unset: {command: sh, envFrom: {A: NOT_SET_ANYWHERE}}\n"+
+		"  web: {url: \"http://u:never-to-be-seen@"+strings.TrimPrefix(silentPort(t), "http://")+"/mcp\"}\n")
+	o, found := doctor(t, h)
+	if o.code != 1 {
+		t.Errorf("exit code %d", o.code)
+	}
+	eye := found["mcp eye"]
+	if eye.Status != checkOK || eye.Path != server || eye.Server != "sh 9, protocol 2025-06-18" || *eye.Tools != 1 || len(eye.LeftOut) != 1 || eye.LeftOut[0].Tool != "odd" {
+		t.Errorf("%+v", eye)
+	}
+	for title, want := range map[string]string{
+		"mcp keyless": "exit code 4", "mcp lost": "no-such-program-here", "mcp unset": "NOT_SET_ANYWHERE is not set", "mcp web": "connection refused",
+	} {
+		if f := found[title]; f.Status != checkFailed || !strings.Contains(f.Detail, want) {
+			t.Errorf("%s: %+v", title, f)
+		}
+	}
+	if want := "ok           mcp eye           " + server + ": sh 9, protocol 2025-06-18; 1 tool; left out: odd ("; !strings.Contains(o.out, want) {
+		t.Errorf("no %q in\n%s", want, o.out)
+	}
+}

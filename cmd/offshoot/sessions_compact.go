@@ -69,7 +69,7 @@ func (a *app) compact(ctx context.Context, cmd *cobra.Command, f config.Flags, n
 			return err
 		}
 	}
-	o := harness.Options{Config: eff, Env: a.env, UserAgent: userAgent(), DemoPace: scripted.DefaultPace, Logger: a.logger()}
+	o := harness.Options{Config: eff, Env: a.env, NoServers: true, UserAgent: userAgent(), DemoPace: scripted.DefaultPace, Logger: a.logger()}
 	if a.configure != nil {
 		a.configure(&o)
 	}

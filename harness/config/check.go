@@ -14,6 +14,7 @@ func check(m settings, kinds []string, f *faults) {
 	checkProviders(m, kinds, f)
 	checkModes(m, f)
 	checkRoot(m, f)
+	checkServers(m, f)
 	checkStore(m, f)
 }
 
@@ -155,7 +156,7 @@ func checkStore(m settings, f *faults) {
 
 // build makes the typed form. Every value was parsed by the rule that sets it.
 func build(m settings) Config {
-	c := Config{Routes: map[string]Route{}, Agents: map[string]Agent{}, Providers: map[string]Provider{}}
+	c := Config{Routes: map[string]Route{}, Agents: map[string]Agent{}, Providers: map[string]Provider{}, MCP: map[string]MCPServer{}}
 	for _, s := range m.sorted() {
 		if s.at.rule.set != nil {
 			s.at.rule.set(&c, s.names, s.value)

@@ -17,6 +17,7 @@ type Config struct {
 	Claude      bool                // whether the agent files of Claude Code are read too
 	Providers   map[string]Provider // the delegation tools
 	Subagents   Subagents
+	MCP         map[string]MCPServer
 	Compaction  Compaction
 	Limits      Limits
 	Store       Store

@@ -187,6 +187,7 @@ recovery: {onStart: none}
 			"deep":  {Name: "deep", Provider: "spawn", ToolName: "deep", Description: ptr("d"), Persona: new(string), ToolFilter: &config.Filter{Deny: []string{"write"}}, Model: ref("ollama", "a:b"), MaxTokens: ptr(1), BackgroundMode: config.ModeOneShot, OutputSchema: []byte(`{"type":"object"}`)},
 		},
 		Subagents: config.Subagents{ReportDelivery: config.ReportQuiet},
+		MCP:       map[string]config.MCPServer{},
 		Limits:    config.Limits{MaxChildren: 1, MaxLive: 2, MaxJobs: 6, MaxParallelTools: 3, MaxToolResultBytes: 1024, MaxSpillBytes: 2000, MaxTurnSteps: 5},
 		Store:     config.Store{Driver: "sqlite", Path: filepath.Join(p.home, "data", "s.db"), Synchronous: "normal"},
 		Recovery:  config.Recovery{OnStart: "none"},

@@ -23,8 +23,8 @@
 //
 // # Secrets
 //
-// No key is ever read into a Config or rendered: only whether its variable is set. Header values and passwords in URLs are
-// not rendered either.
+// No key is ever read into a Config or rendered: only whether its variable is set. Header values, the environments of MCP
+// servers and passwords in URLs are not rendered either.
 //
 // Floor 7.
 package config

@@ -36,8 +36,8 @@ func (v Value) MarshalJSON() ([]byte, error) {
 	return bytes.TrimRight(buf.Bytes(), "\n"), err
 }
 
-// explain lists every value with its source. Beside the keys of the files it has "routes.NAME.key", which says whether the
-// variable of the key is set.
+// explain lists every value with its source. Beside the keys of the files it has "routes.NAME.key", "mcp.NAME.key" and "KEY.value"
+// of a value that is another variable's: they say whether the variable is set.
 func explain(tree *place, m settings, env Environ) []Value {
 	m = maps.Clone(m)
 	m.fill(tree, "model", unset("(not set)"))
@@ -55,12 +55,21 @@ func explain(tree *place, m settings, env Environ) []Value {
 			continue
 		}
 		show(s.key, s.value, s.source)
-		if name, ok := s.value.(string); ok && name != "" && strings.HasPrefix(s.key, "routes.") && strings.HasSuffix(s.key, ".keyEnv") {
+		name, key := "", strings.TrimSuffix(s.key, "keyEnv")+"key"
+		switch v := s.value.(type) {
+		case string:
+			if (strings.HasPrefix(s.key, "routes.") || strings.HasPrefix(s.key, "mcp.")) && strings.HasSuffix(s.key, ".keyEnv") {
+				name = v
+			}
+		case variable:
+			name, key = string(v), s.key+".value"
+		}
+		if name != "" {
 			state := "not set"
 			if _, set := env.get(name); set {
 				state = "set"
 			}
-			show(strings.TrimSuffix(s.key, "keyEnv")+"key", note(state), Source{Kind: FromEnv, Name: name})
+			show(key, note(state), Source{Kind: FromEnv, Name: name})
 		}
 	}
 	return values
@@ -88,6 +97,16 @@ func render(v any) string {
 		return quote(redact(string(v)))
 	case string:
 		return quote(v)
+	case program:
+		return quote(string(v))
+	case variable:
+		return quote(string(v))
+	case arguments:
+		quoted := make([]string, len(v))
+		for i, s := range v {
+			quoted[i] = strconv.Quote(s)
+		}
+		return "[" + strings.Join(quoted, ", ") + "]"
 	case ModelRef:
 		return quote(v.String())
 	case time.Duration:
@@ -111,6 +130,12 @@ func plain(v any) any {
 		return redact(string(v))
 	case note:
 		return string(v)
+	case program:
+		return string(v)
+	case variable:
+		return string(v)
+	case arguments:
+		return []string(v)
 	case ModelRef:
 		return v.String()
 	case time.Duration:

@@ -46,6 +46,19 @@ routes:
       X-Token: hunter2
 tools:
   deny: [bash]
+mcp:
+  gh:
+    command: ./bin/gh-mcp
+    args: [--stdio, "two words"]
+    env: {GH_TOKEN: hunter2}
+    envFrom: {GH_OTHER: OTHER_TOKEN}
+    tools: {deny: [repo/delete]}
+  web:
+    url: https://me:hunter2@example.org/mcp/
+    headers: {X-Key: hunter2}
+    headersFrom: {X-Other: OTHER_TOKEN}
+    keyEnv: OWN_KEY
+    isolate: true
 limits:
   maxLive: 12
 `).project(`agents:

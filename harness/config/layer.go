@@ -82,13 +82,8 @@ func (r *reader) walk(n *yaml.Node, at *place, path []string) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		below := append(slices.Clip(path), key.Value)
-		dotted := strings.Join(below, ".")
 		src := r.source(key.Line)
 		next := at.kid(key.Value)
-		if next == nil && at.rule.closed != "" {
-			r.f.at(src, dotted, "%s", at.rule.closed)
-			continue
-		}
 		if next == nil && at.star != nil {
 			if _, problem := at.rule.names(key.Value); problem != "" {
 				r.f.at(src, strings.Join(path, "."), "%s", problem)
@@ -121,8 +116,11 @@ func (r *reader) entry(key, value *yaml.Node, at *place, path []string, named bo
 			r.f.at(r.source(line), dotted, "%s", problem)
 			return
 		}
-		if dotted == "store.path" {
+		if at.rule.folder {
 			v = absolutePath(v.(string), filepath.Dir(r.file), r.home)
+		}
+		if c, ok := v.(program); ok && strings.ContainsAny(string(c), `/\`) {
+			v = program(absolutePath(string(c), filepath.Dir(r.file), r.home))
 		}
 		r.add(path, v, key.Line)
 		return
@@ -220,6 +218,11 @@ func complete(tree *place, m settings) {
 		m.fill(tree, "providers."+name+".maxDepth", Depth{Max: defaultDepth})
 		m.fill(tree, "providers."+name+".background", true)
 		m.fill(tree, "providers."+name+".backgroundMode", ModeOneShot)
+	}
+	for _, name := range m.entries("mcp") {
+		m.fill(tree, "mcp."+name+".timeout", 2*time.Minute)
+		m.fill(tree, "mcp."+name+".isolate", false)
+		m.fill(tree, "mcp."+name+".trustHints", false)
 	}
 	for _, name := range m.entries("agents") {
 		if name != DefaultAgent {

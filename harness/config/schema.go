@@ -30,7 +30,7 @@ type rule struct {
 
 	filter bool   // a section that must name allow or deny (seam COMP-13, TOOL-23)
 	names  parser // for a section of named entries: what a name looks like
-	closed string // for a section that must stay empty: why
+	folder bool   // a value that is a path: it is meant from the folder of its file
 }
 
 // schema is the whole configuration, in the order in which it is explained.
@@ -39,9 +39,7 @@ func schema() []rule {
 		{path: "version", read: number(oneVersion), set: func(c *Config, _ []string, v any) { c.Version = v.(int) }},
 		{path: "model", read: text(parseModel), set: func(c *Config, _ []string, v any) { c.Model = ptr(v.(ModelRef)) }},
 	}
-	return slices.Concat(rules, routeRules(), toolRules(), agentRules(), providerRules(), subagentRules(), []rule{
-		{path: "mcp", policy: refused, names: parseLine, closed: "MCP servers are not supported yet"},
-	}, compactionRules(), limitRules(), storeRules())
+	return slices.Concat(rules, routeRules(), toolRules(), agentRules(), providerRules(), subagentRules(), mcpRules(), compactionRules(), limitRules(), storeRules())
 }
 
 func oneVersion(s string) (any, string) {
@@ -193,7 +191,7 @@ func storeRules() []rule {
 	return []rule{
 		{path: "store", policy: refused},
 		{path: "store.driver", read: text(oneOf(DriverSQLite, DriverMemory)), set: func(c *Config, _ []string, v any) { c.Store.Driver = v.(string) }},
-		{path: "store.path", read: text(parseLine), set: func(c *Config, _ []string, v any) { c.Store.Path = v.(string) }},
+		{path: "store.path", read: text(parseLine), folder: true, set: func(c *Config, _ []string, v any) { c.Store.Path = v.(string) }},
 		{path: "store.synchronous", read: text(oneOf("full", "normal")), set: func(c *Config, _ []string, v any) { c.Store.Synchronous = v.(string) }},
 		{path: "recovery", policy: refused},
 		{path: "recovery.onStart", read: text(oneOf("none")), set: func(c *Config, _ []string, v any) { c.Recovery.OnStart = v.(string) }},

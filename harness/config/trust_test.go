@@ -51,6 +51,8 @@ func TestTrustTable(t *testing.T) {
 		{name: "store", project: "store: {path: /tmp/x.db}", untrusted: "1: store: " + notTaken},
 		{name: "recovery", project: "recovery: {onStart: none}", untrusted: "1: recovery: " + notTaken},
 		{name: "mcp", project: "mcp: {}", untrusted: "1: mcp: " + notTaken},
+		{name: "mcp server", project: "limits: {maxLive: 3}\nmcp:\n  files: {command: ./run-me}\n", untrusted: "2: mcp: " + notTaken},
+		{name: "mcp of the user's", user: "mcp: {files: {command: x}}", project: "mcp: {files: {command: y}}", untrusted: "1: mcp: " + notTaken},
 		{
 			name: "another product", project: "providers:\n  a:\n    provider: codex",
 			untrusted: "3: providers.a.provider: a folder that is not trusted may not start another product (codex)" + plea,

@@ -140,6 +140,7 @@ func house() policy {
 			{"cmd/offshoot/stop.go", "the reader of signals and the time limit, and its note: stopper.end waits for both; the timer of an exit at once ends the process"},
 			{"tool/files/dir.go", "the deadline of a read: stopped when the file is closed"},
 			{"cmd/offshoot/progress.go", "the redraw and the writer of what children say: progress.stop waits for both"},
+			{"harness/mcp.go", "the starts of MCP servers: the opening waits for all of them"},
 			{"internal/fakemodel/fakemodel.go", "the accept loop: Server.Close waits for its served channel"},
 			{"internal/products/server.go", "the reader of a product: it ends with the process, and Terminate and Kill wait for it"},
 			{"internal/proc/plumbing.go", "the copies of a process's output: drain waits for them before done is closed"},
@@ -161,6 +162,8 @@ func house() policy {
 			{"subagent/teardown.go", "the end of an Activation: Service.Close waits for running"},
 			{"subagent/subagenttest/scripted.go", "the fixture's runs: their Close waits for them"},
 			{"subagent/subagenttest/suite_cases.go", "concurrent callers: the test waits for them"},
+			{"tool/mcp/conn.go", "the watcher of a connection and the follower of its tools: conn.end waits for both; the AfterFunc that joins two contexts is stopped when the request returns"},
+			{"tool/mcp/web.go", "AfterFuncs and timers of one exchange, of a start and of an end: stopped when that is over, and the end of the link waits for the exchanges"},
 			{"tool/body.go", "the AfterFunc that fuses two contexts: stopped when the wrapped call returns"},
 		},
 	}
