@@ -445,16 +445,17 @@ func TestGivenUp(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 		// The one that was on its way is whole, the others were never sent.
-		go func() {
-			if err := c.Notify(t.Context(), "last", nil); err != nil {
-				t.Error(err)
-			}
-		}()
+		last := make(chan error, 1)
+		go func() { last <- c.Notify(t.Context(), "last", nil) }()
 		var m struct{ Method string }
 		if err := json.Unmarshal([]byte(p.read()), &m); err != nil {
 			t.Error(err)
 		}
 		p.expect(`{"jsonrpc":"2.0","method":"last"}`)
+		// Before the connection is closed: it has told its sender by then.
+		if err := <-last; err != nil {
+			t.Error(err)
+		}
 	})
 	bubble(t, "before it begins", func(t *testing.T) {
 		c, _ := connect(t, rpcconn.Config{})
