@@ -228,7 +228,11 @@ func (m *manager) recall(ctx context.Context, a *agent.Agent, wake bool) (n int,
 		case p.reading == nil:
 			p.reading = make(chan struct{})
 			m.mu.Unlock()
-			n, err := m.reconcile(ctx, p, wake)
+			var n int
+			err := contain(func() (err error) {
+				n, err = m.reconcile(ctx, p, wake)
+				return err
+			})
 			m.mu.Lock()
 			close(p.reading)
 			p.reading, p.read = nil, err == nil

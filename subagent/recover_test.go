@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -1004,6 +1005,47 @@ func TestRecoverRefusals(t *testing.T) {
 		q.stop()
 		if err := run.Close(t.Context()); err != nil {
 			t.Logf("the run of the dead process: %v", err)
+		}
+	})
+}
+
+// panicky is a logger that breaks down on one message, once.
+type panicky struct {
+	slog.Handler
+	on   string
+	done *atomic.Bool
+}
+
+func (h panicky) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h panicky) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, h.on) && !h.done.Swap(true) {
+		panic("logger")
+	}
+	return nil
+}
+
+// Whoever breaks down while the logs of children are read holds up nobody who asks again.
+func TestRecoverPanics(t *testing.T) {
+	onMachine(t, func(t *testing.T, m *machine) {
+		p := m.boot(subagenttest.Options{}, nil)
+		p.Answer("long", scripted.Step{scripted.Hang()})
+		bad := p.start("bad", "long")
+		synctest.Wait()
+		p.crash()
+		m.back.Damage(bad.Child, &session.CorruptError{ID: bad.Child, Err: errors.New("damaged")})
+
+		h := panicky{slog.DiscardHandler, "what a subagent came to cannot be read", new(atomic.Bool)}
+		q := m.boot(subagenttest.Options{Logger: slog.New(h)}, nil)
+		_, err := q.Service.StartContinuable(t.Context(), spawn.DefaultName, q.request("other", "go"))
+		if err == nil || !h.done.Load() {
+			t.Errorf("started, and the logger broke down: %v, %v", h.done.Load(), err)
+		}
+		acc := q.start("other", "go")
+		synctest.Wait()
+		q.stop()
+		if got := m.said(acc.Child); got[len(got)-1] != "settled: completed" {
+			t.Errorf("the child's log: %q", got)
 		}
 	})
 }
