@@ -4,11 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/tool"
 )
 
 // ReasonOf maps the turn that accounts for a child's work to a stop reason: the one table
@@ -307,7 +306,8 @@ func (s *Settlement) headline() string {
 	return fmt.Sprintf("%s ended before it was done (%s).", name, s.StopReason)
 }
 
-// maxNoticeText bounds the child's own words in a notice, in bytes of each block.
+// maxNoticeText bounds the child's own words in a notice, in bytes of each block: of more,
+// head and tail are told.
 const maxNoticeText = 64 << 10
 
 // Message is the notice: what the parent's model reads (seam NOTE-01, NOTE-05).
@@ -319,7 +319,7 @@ func (s *Settlement) Message() message.Message {
 	var said []message.Block
 	for _, b := range s.Output {
 		if b.Type == message.BlockText && b.Text != "" {
-			b.Text = clip(b.Text, maxNoticeText)
+			b.Text = tool.Clip(b.Text, maxNoticeText)
 			said = append(said, b)
 		}
 	}
@@ -345,21 +345,6 @@ func summary(s *Settlement) string {
 		word = "ended"
 	}
 	const most = 120
-	label := strings.Join(strings.Fields(s.Label), " ")
 	text := "subagent " + word + ": "
-	if room := most - utf8.RuneCountInString(text); utf8.RuneCountInString(label) > room {
-		label = string([]rune(label)[:room-1]) + "…"
-	}
-	return text + label
-}
-
-// clip cuts a text to at most n bytes on a rune boundary and says so.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return fmt.Sprintf("%s\n[%d more bytes are left out]", s[:n], len(s)-n)
+	return text + oneLine(s.Label, most-len(text))
 }
