@@ -181,7 +181,7 @@ func (m *manager) resolve(provider string, req *ContinuableRequest) (Continuable
 		return nil, errorf(code, "start continuable subagent on %q: %s", provider, fmt.Sprintf(format, args...))
 	}
 	if m.closed() {
-		return nil, errDraining()
+		return nil, errOver
 	}
 	if req.Parent == nil {
 		return refuse(CodeInvalidRequest, "a parent agent is required")

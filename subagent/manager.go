@@ -98,9 +98,7 @@ var (
 	errDrained = errorf(CodeDraining, "nothing may begin below this agent any more: its subagents are being drained")
 )
 
-func errDraining() error { return errOver }
-
-// refusal turns what the graph says into an error of the seam.
+// refusalLocked turns what the graph says into an error of the seam.
 func (m *manager) refusalLocked(id session.ID, err error) error {
 	switch {
 	case err == nil:

@@ -55,7 +55,7 @@ func (m *manager) parentLocked(a *agent.Agent) *parent {
 	p = &parent{agent: a, read: !a.Resumed(), sent: map[message.ID]bool{}}
 	a.AddHooks(agent.Hooks{
 		Inbox:        func(_ *agent.Agent, e agent.InboxEvent) { m.inboxMoved(p, &e) },
-		TurnOpen:     func(*agent.Agent, int64) ([]session.Draft, error) { m.remind(p, false); return nil, nil },
+		TurnOpen:     func(*agent.Agent, int64) ([]session.Draft, error) { m.remind(p); return nil, nil },
 		TurnStopping: func(context.Context, *agent.Agent, session.EndKind) { m.lookAgain(p) },
 		Status: func(_ *agent.Agent, st agent.Status) {
 			if st == agent.Idle {
@@ -92,8 +92,8 @@ func (m *manager) inboxMoved(p *parent, e *agent.InboxEvent) {
 
 // remind sends what is owed on the occasion of a turn that is about to open, quietly, so
 // that this turn takes it.
-func (m *manager) remind(p *parent, wake bool) {
-	m.sendOwed(p, wake, func(o *owed) bool { return o.when != onRelease })
+func (m *manager) remind(p *parent) {
+	m.sendOwed(p, false, func(o *owed) bool { return o.when != onRelease })
 }
 
 // lookAgain sends what a call that is over should have carried to the parent's log, and
