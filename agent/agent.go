@@ -74,7 +74,7 @@ type Agent struct {
 	keep      bool   // what waits in the inbox outlives the disposal
 	claimed   [2]int // messages at the head of the lists that a pre-step chain holds
 	children  map[*Agent]struct{}
-	work      []Work        // runs for it beyond its turns
+	work      []*Work       // runs for it beyond its turns
 	stopped   bool          // they were told to stop
 	rests     []func()      // see OnRest
 	partial   string        // text streamed by an attempt that left no message

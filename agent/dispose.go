@@ -117,15 +117,24 @@ type Work struct {
 }
 
 // AddWork binds work to the agent's life. Once the disposal has begun nothing is
-// bound any more: ErrDisposed, and neither function is called.
-func (a *Agent) AddWork(w Work) error {
+// bound any more: ErrDisposed, and neither function is called. remove ends the bond of
+// work that is over before; it does nothing once the disposal has begun.
+func (a *Agent) AddWork(w Work) (remove func(), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closing {
-		return fmt.Errorf("agent %s: %w", a.ID(), ErrDisposed)
+		return nil, fmt.Errorf("agent %s: %w", a.ID(), ErrDisposed)
 	}
-	a.work = append(a.work, w)
-	return nil
+	bound := &w
+	a.work = append(a.work, bound)
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.closing {
+			return
+		}
+		a.work = slices.DeleteFunc(a.work, func(other *Work) bool { return other == bound })
+	}, nil
 }
 
 // startDispose goes on behind the first shut.
@@ -178,7 +187,7 @@ func (a *Agent) shut(keepInbox bool) (errs []error, first bool) {
 }
 
 // finishDispose is joined by every Dispose through gone.
-func (a *Agent) finishDispose(errs []error, children []*Agent, work []Work) {
+func (a *Agent) finishDispose(errs []error, children []*Agent, work []*Work) {
 	r := a.reg
 	ctx := r.ctx
 	for _, c := range children {

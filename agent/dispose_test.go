@@ -353,8 +353,8 @@ func TestDisposeEndsWork(t *testing.T) {
 		owner := w.create()
 		a := w.child(owner)
 		stopped, over := make(chan struct{}), make(chan struct{})
-		w.ok(a.AddWork(agent.Work{Stop: func() { close(stopped) }, Join: func() { <-over }}))
-		w.ok(a.AddWork(agent.Work{Stop: func() { panic("out of order") }, Join: func() {}}))
+		w.ok(bind(a, agent.Work{Stop: func() { close(stopped) }, Join: func() { <-over }}))
+		w.ok(bind(a, agent.Work{Stop: func() { panic("out of order") }, Join: func() {}}))
 		gone := make(chan error, 1)
 		go func() { gone <- owner.Dispose(w.ctx, false) }()
 		<-stopped
@@ -362,7 +362,7 @@ func TestDisposeEndsWork(t *testing.T) {
 		if _, live := a.Registry().Get(a.ID()); !live {
 			t.Error("the agent left the registry before its work was over")
 		}
-		if err := a.AddWork(agent.Work{Stop: func() { t.Error("stopped") }, Join: func() { t.Error("joined") }}); !errors.Is(err, agent.ErrDisposed) {
+		if _, err := a.AddWork(agent.Work{Stop: func() { t.Error("stopped") }, Join: func() { t.Error("joined") }}); !errors.Is(err, agent.ErrDisposed) {
 			t.Errorf("work for a closing agent: %v", err)
 		}
 		close(over)
@@ -370,5 +370,27 @@ func TestDisposeEndsWork(t *testing.T) {
 		if err := <-gone; !errors.As(err, &panicked) {
 			t.Errorf("dispose: %v", err)
 		}
+	})
+}
+
+func bind(a *agent.Agent, w agent.Work) error {
+	_, err := a.AddWork(w)
+	return err
+}
+
+// Work that is over before its agent is neither stopped nor joined, and holds nothing.
+func TestWorkRemoved(t *testing.T) {
+	stored(t, func(w *world) {
+		a := w.create()
+		stops := 0
+		remove, err := a.AddWork(agent.Work{Stop: func() { w.Error("stopped") }, Join: func() { w.Error("joined") }})
+		w.ok(err)
+		late, err := a.AddWork(agent.Work{Stop: func() { stops++ }, Join: func() {}})
+		w.ok(err)
+		remove()
+		remove()
+		w.ok(a.Dispose(w.ctx, false))
+		late() // no fault
+		w.same("stops of what was kept", 1, stops)
 	})
 }

@@ -18,7 +18,7 @@ func TestSeal(t *testing.T) {
 		bubble(t, func(w *world) {
 			a := w.create()
 			stops := 0
-			w.ok(a.AddWork(agent.Work{Stop: func() { stops++ }, Join: func() {}}))
+			w.ok(bind(a, agent.Work{Stop: func() { stops++ }, Join: func() {}}))
 			w.model.script(func(c *call) { c.hang() })
 			w.ok(a.Followup(msg("m1")))
 			synctest.Wait()

@@ -678,7 +678,7 @@ func (h *Harness) end(ctx context.Context) error {
 	for _, a := range h.Agents.Roots() {
 		if a.Root() {
 			// It leaves when what is below it has ended (seam SCOPE-16), unless somebody disposes it already.
-			if err := a.AddWork(agent.Work{Stop: func() {}, Join: func() { <-ended }}); err != nil && !errors.Is(err, agent.ErrDisposed) {
+			if _, err := a.AddWork(agent.Work{Stop: func() {}, Join: func() { <-ended }}); err != nil && !errors.Is(err, agent.ErrDisposed) {
 				errs = append(errs, err)
 			}
 			a.CloseAdmission(true)

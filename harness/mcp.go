@@ -69,7 +69,8 @@ func (h *Harness) bindServer(caller tool.Caller, stop, join func()) error {
 	if !live {
 		return errors.New("the caller is no live agent")
 	}
-	return a.AddWork(agent.Work{Stop: stop, Join: join})
+	_, err := a.AddWork(agent.Work{Stop: stop, Join: join})
+	return err
 }
 
 // mcpServer is a configured server as package mcp wants it.

@@ -76,7 +76,7 @@ func (r *Registry) adopt(o *owner) {
 		defer r.mu.Unlock()
 		o.stopLocked()
 	}
-	err := o.agent.AddWork(agent.Work{Stop: stop, Join: func() {
+	_, err := o.agent.AddWork(agent.Work{Stop: stop, Join: func() {
 		o.running.Wait()
 		r.forget(o)
 	}})

@@ -61,6 +61,18 @@ type recorded struct {
 // JSON returns the schema as it was given. It must not be modified.
 func (s *Schema) JSON() []byte { return s.raw }
 
+// Validate reads an answer that came as text and returns it as compact JSON, every key
+// and number as it was written. The error says where it does not satisfy the schema.
+func (s *Schema) Validate(text []byte) ([]byte, error) {
+	if err := jsonx.Validate(text); err != nil {
+		return nil, fmt.Errorf("it is not lossless JSON: %w", err)
+	}
+	if err := s.tool.ValidateArgs(text); err != nil {
+		return nil, err
+	}
+	return jsonx.Compact(text)
+}
+
 // SchemaError refuses a schema. Faults holds every offence, in the order of the
 // text, and is never empty.
 type SchemaError struct{ Faults []Fault }

@@ -65,7 +65,7 @@ func (w *watch) list(prefix string) (list []string) {
 func (l *nest) watching(w *watch, list ...*agent.Agent) {
 	l.t.Helper()
 	for _, a := range list {
-		if err := a.AddWork(agent.Work{Stop: func() { w.note("stop " + string(a.ID())) }, Join: func() {}}); err != nil {
+		if _, err := a.AddWork(agent.Work{Stop: func() { w.note("stop " + string(a.ID())) }, Join: func() {}}); err != nil {
 			l.t.Fatal(err)
 		}
 		a.AddHooks(agent.Hooks{Disposed: func(a *agent.Agent) { w.note("gone " + string(a.ID())) }})
@@ -513,7 +513,7 @@ func TestDrainSelected_SEL(t *testing.T) {
 		cancel(cause)
 		sibling, _ := l.Agents.Get("sibling")
 		hold := make(chan struct{})
-		if err := sibling.AddWork(agent.Work{Stop: func() {}, Join: func() { <-hold }}); err != nil {
+		if _, err := sibling.AddWork(agent.Work{Stop: func() {}, Join: func() { <-hold }}); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.Drain(ctx, l.parent, "sibling"); !errors.Is(err, cause) {
@@ -544,7 +544,7 @@ func TestDrainAll_DRAIN(t *testing.T) {
 		synctest.Wait()
 		calls := p.Adapter.Started()
 		hold := make(chan struct{})
-		if err := b.AddWork(agent.Work{Stop: func() {}, Join: func() { <-hold }}); err != nil {
+		if _, err := b.AddWork(agent.Work{Stop: func() {}, Join: func() { <-hold }}); err != nil {
 			t.Fatal(err)
 		}
 		p.Service.CloseAdmission()
@@ -619,7 +619,7 @@ func TestDrainsConverge_DSP03(t *testing.T) {
 		w := &watch{}
 		l.watching(w, a, b)
 		hold := make(chan struct{})
-		if err := b.AddWork(agent.Work{Stop: func() {}, Join: func() { <-hold }}); err != nil {
+		if _, err := b.AddWork(agent.Work{Stop: func() {}, Join: func() { <-hold }}); err != nil {
 			t.Fatal(err)
 		}
 		errs := make(chan error, 6)

@@ -55,6 +55,14 @@ const (
 	CodeInvalidRequest Code = "INVALID_REQUEST"
 	// CodeUnsupportedSchema: the output schema uses what cannot be enforced.
 	CodeUnsupportedSchema Code = "UNSUPPORTED_SCHEMA"
+	// CodeStartFailed: a child in another process could not be started; the text names the
+	// stage that failed and what was seen.
+	CodeStartFailed Code = "START_FAILED"
+	// CodeUntrustedFolder: a child in another process would work in a folder that the person
+	// has not trusted.
+	CodeUntrustedFolder Code = "UNTRUSTED_FOLDER"
+	// CodeForbidden: what the child's product may do cannot be kept within what is permitted.
+	CodeForbidden Code = "FORBIDDEN"
 	// CodeLimitReached: a bound on depth, children or live agents is reached.
 	CodeLimitReached Code = "LIMIT_REACHED"
 )
@@ -110,6 +118,9 @@ var (
 	ErrReleaseFailed           = &Error{Code: CodeActivationReleaseFailed}
 	ErrOwnedElsewhere          = &Error{Code: CodeOwnedElsewhere}
 	ErrOwnershipConflict       = &Error{Code: CodeOwnershipConflict}
+	ErrStartFailed             = &Error{Code: CodeStartFailed}
+	ErrUntrustedFolder         = &Error{Code: CodeUntrustedFolder}
+	ErrForbidden               = &Error{Code: CodeForbidden}
 	ErrLimitReached            = &Error{Code: CodeLimitReached}
 	ErrCancelled               = &Error{Code: CodeCancelled}
 	ErrProjectionsUnavailable  = &Error{Code: CodeProjectionsUnavailable}

@@ -394,7 +394,7 @@ func TestNoticeParentFails_NOTE16(t *testing.T) {
 						t.Fatal(err)
 					}
 				case "being disposed":
-					if err := p.parent.AddWork(agent.Work{Stop: func() {}, Join: func() { <-held }}); err != nil {
+					if _, err := p.parent.AddWork(agent.Work{Stop: func() {}, Join: func() { <-held }}); err != nil {
 						t.Fatal(err)
 					}
 					p.parent.CloseAdmission(true)

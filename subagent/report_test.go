@@ -319,7 +319,7 @@ func TestReportRefused_REP15(t *testing.T) {
 		"being disposed": func(t *testing.T, l *nest, _ *bool) {
 			hold := make(chan struct{})
 			t.Cleanup(func() { close(hold) })
-			if err := l.parent.AddWork(agent.Work{Stop: func() {}, Join: func() { <-hold }}); err != nil {
+			if _, err := l.parent.AddWork(agent.Work{Stop: func() {}, Join: func() { <-hold }}); err != nil {
 				t.Fatal(err)
 			}
 			l.parent.CloseAdmission(true)

@@ -16,6 +16,7 @@ package subagent
 
 import (
 	"context"
+	"unicode/utf8"
 
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/message"
@@ -191,4 +192,21 @@ type Hooks struct {
 	Started func(StartEdge)
 	// Ended runs when the result settled.
 	Ended func(EndEdge)
+}
+
+// maxDiagnostic bounds a diagnostic, in bytes (seam RUN-13).
+const maxDiagnostic = 4096
+
+// Diagnostic cuts a provider's word on a failure to at most 4,096 bytes on a rune
+// boundary, with a marker where something was left out.
+func Diagnostic(s string) string {
+	if len(s) <= maxDiagnostic {
+		return s
+	}
+	const marker = " […cut]"
+	n := maxDiagnostic - len(marker)
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + marker
 }

@@ -117,40 +117,60 @@ func (p *Pending) logApproval(record func() error) *Error {
 // putQuestion returns the outcome and, for a refusal, what the model reads.
 func (p *Pending) putQuestion(ctx context.Context, req *ApprovalRequest) (ApprovalOutcome, string) {
 	const need = "not run: this call needs a person's approval"
-	switch {
-	case p.call.Caller == nil:
+	if p.call.Caller == nil {
 		return ApprovalUnavailable, need + ", and it comes from no agent that could ask for it"
-	case p.opts.NeverAsk:
-		return ApprovalRejected, need + ", and for this agent every approval is refused without asking"
-	case p.opts.Approver == nil:
-		return ApprovalUnavailable, need + ", and nobody is there who could give it"
+	}
+	outcome, why, fault := PutQuestion(ctx, p.opts.Approver, p.opts.NeverAsk, req)
+	if fault != nil {
+		p.fault(fault)
+	}
+	switch {
+	case outcome == ApprovalAllowedOnce:
+		return outcome, ""
+	case why != "":
+		return outcome, need + ", and " + why
+	case outcome == ApprovalRejected:
+		return outcome, "not run: a person was asked to approve this call and rejected it"
+	case outcome == ApprovalCancelled:
+		return outcome, "not run: the question whether to approve this call was dismissed without an answer"
+	default:
+		return outcome, fmt.Sprintf("not run: the approval ended as %q, which allows nothing", outcome)
+	}
+}
+
+// PutQuestion puts a question to an approver, until ctx ends or the request's deadline,
+// and returns its outcome. why says why there was no answer, where there was none: never
+// is set, so that nobody is asked, the approver is nil, or it failed. fault is the panic
+// of an approver, which counts as a failure. Nothing is recorded.
+func PutQuestion(ctx context.Context, a Approver, never bool, req *ApprovalRequest) (outcome ApprovalOutcome, why string, fault error) {
+	switch {
+	case never:
+		return ApprovalRejected, "for this agent every approval is refused without asking", nil
+	case a == nil:
+		return ApprovalUnavailable, "nobody is there who could give it", nil
 	}
 	if !req.Deadline.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadlineCause(ctx, req.Deadline, errApprovalLapsed)
 		defer cancel()
 	}
-	var outcome ApprovalOutcome
 	var err error
-	if perr := contain("approver", func() { outcome, err = p.opts.Approver.Approve(ctx, req) }); perr != nil {
-		p.fault(perr)
-		err = perr
+	if fault = contain("approver", func() { outcome, err = a.Approve(ctx, req) }); fault != nil {
+		err = fault
 	}
 	switch {
-	case err == nil && outcome == ApprovalAllowedOnce:
-		return ApprovalAllowedOnce, ""
-	case err == nil && outcome == ApprovalRejected:
-		return ApprovalRejected, "not run: a person was asked to approve this call and rejected it"
+	case err == nil && (outcome == ApprovalAllowedOnce || outcome == ApprovalRejected):
+		return outcome, "", nil
 	case errors.Is(context.Cause(ctx), errApprovalLapsed):
-		return ApprovalUnavailable, need + ", and nobody answered in time"
+		return ApprovalUnavailable, "nobody answered in time", fault
 	case ctx.Err() != nil, err == nil && outcome == ApprovalCancelled:
-		return ApprovalCancelled, "not run: the question whether to approve this call was dismissed without an answer"
+		return ApprovalCancelled, "", fault
 	case err != nil:
-		return ApprovalUnavailable, fmt.Sprintf("%s, and asking for it failed: %v", need, err)
+		return ApprovalUnavailable, fmt.Sprintf("asking for it failed: %v", err), fault
 	case outcome == ApprovalUnavailable:
-		return ApprovalUnavailable, need + ", and nobody is there who could give it"
+		return ApprovalUnavailable, "nobody is there who could give it", nil
 	default:
-		return outcome, fmt.Sprintf("not run: the approval ended as %q, which allows nothing", outcome)
+		return outcome, "", nil
 	}
 }
 

@@ -32,6 +32,10 @@ type Compiled struct {
 // Definition returns the definition. It must not be modified.
 func (c *Compiled) Definition() *Definition { return c.def }
 
+// ValidateArgs checks lossless JSON against the schema of the parameters. The error says
+// everything that is wrong, one fault a line.
+func (c *Compiled) ValidateArgs(args []byte) error { return validate(c.params, args) }
+
 // Compile checks a definition (core T1) and compiles its schemas. It is refused
 // when the name is not 1 to 64 ASCII letters, digits, '_' or '-' with a letter or
 // digit first, when Execute is missing, when Timeout is negative, when Parameters is

@@ -37,6 +37,10 @@ func nextStep(code subagent.Code) string {
 		return "It cannot take messages now: start another subagent if you still need the work done."
 	case subagent.CodeInvalidRequest, subagent.CodeUnsupportedSchema:
 		return "Correct the call and try again."
+	case subagent.CodeStartFailed:
+		return "Nothing was started. Do the work yourself or use another tool, and say in your answer that this kind of subagent did not start and why."
+	case subagent.CodeUntrustedFolder, subagent.CodeForbidden:
+		return "Calling again will not help: do the work yourself or use another tool, and say in your answer what a person would have to permit."
 	case subagent.CodeLimitReached:
 		return "Do this work yourself; where the limit is how many are at work at once, you can also wait until one of them is done."
 	case subagent.CodeCancelled:

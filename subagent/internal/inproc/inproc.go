@@ -5,7 +5,6 @@ package inproc
 import (
 	"context"
 	"errors"
-	"unicode/utf8"
 
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/message"
@@ -85,21 +84,4 @@ func reason(end *session.TurnEnd) subagent.StopReason {
 		return subagent.StopError
 	}
 	return subagent.ReasonOf(end, subagent.StopError)
-}
-
-// maxDiagnostic bounds a diagnostic, in bytes (seam RUN-13).
-const maxDiagnostic = 4096
-
-// Diagnostic cuts a text to at most 4,096 bytes on a rune boundary, with a marker
-// where something was left out.
-func Diagnostic(s string) string {
-	if len(s) <= maxDiagnostic {
-		return s
-	}
-	const marker = " […cut]"
-	n := maxDiagnostic - len(marker)
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + marker
 }

@@ -182,7 +182,7 @@ func (r *run) settle(late bool) {
 	case res.StopReason == subagent.StopCompleted && (r.cancelled || late):
 		res.StopReason = subagent.StopAborted
 	case res.StopReason == subagent.StopCompleted:
-		res.StopReason, res.Diagnostic, res.Output = subagent.StopError, Diagnostic(missing.Error()), instead
+		res.StopReason, res.Diagnostic, res.Output = subagent.StopError, subagent.Diagnostic(missing.Error()), instead
 	case r.cancelled || unrun && r.failure == nil:
 		res.StopReason = subagent.StopAborted
 	case res.StopReason == subagent.StopError:
@@ -205,9 +205,9 @@ func diagnose(end *session.TurnEnd, open bool, failure error) string {
 		// Only a log that takes no more events leaves a turn so (core L23).
 		return "the end of the subagent's turn could not be recorded"
 	case end != nil && end.Failure != nil:
-		return Diagnostic(end.Failure.Code + ": " + end.Failure.Message)
+		return subagent.Diagnostic(end.Failure.Code + ": " + end.Failure.Message)
 	case failure != nil:
-		return Diagnostic(failure.Error())
+		return subagent.Diagnostic(failure.Error())
 	case end == nil:
 		return "the subagent ended without taking up its prompt"
 	}

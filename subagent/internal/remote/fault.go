@@ -1,0 +1,82 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/offshoot-dev/offshoot/internal/proc"
+	"github.com/offshoot-dev/offshoot/internal/rpcconn"
+)
+
+// Fault is a failure with words that anybody may read. They hold nothing that a product
+// wrote, but for numbers and the names that its protocol defines.
+type Fault struct {
+	Msg string
+	// Err is what is behind it, for the log alone.
+	Err error
+}
+
+// Error says what is behind it too: use [Words] for what is shown.
+func (f *Fault) Error() string {
+	if f.Err == nil {
+		return f.Msg
+	}
+	return f.Msg + ": " + f.Err.Error()
+}
+
+func (f *Fault) Unwrap() error { return f.Err }
+
+// Faultf returns a Fault.
+func Faultf(format string, args ...any) *Fault { return &Fault{Msg: fmt.Sprintf(format, args...)} }
+
+// Words says what failed in fixed words.
+func Words(err error) string {
+	var fault *Fault
+	var answer *rpcconn.Error
+	var long *rpcconn.LineTooLongError
+	var line *rpcconn.Fault
+	var write *rpcconn.WriteError
+	var crash *rpcconn.PanicError
+	switch {
+	case errors.As(err, &fault):
+		return fault.Msg
+	case errors.As(err, &answer):
+		return fmt.Sprintf("the product answered with the error %d", answer.Code)
+	case errors.As(err, &long):
+		return fmt.Sprintf("the product sent a line of more than %d bytes", long.Max)
+	case errors.As(err, &line):
+		return fmt.Sprintf("the product sent a line that its protocol has no place for (%s)", line.Kind)
+	case errors.As(err, &write):
+		return "the product takes no input any more"
+	case errors.As(err, &crash):
+		return "what the product sent could not be handled"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "the product closed the connection"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, errStartTimeout):
+		return "the product did not answer in time"
+	}
+	return "it failed for a reason that is in the program's log alone"
+}
+
+// exitWords says how a process ended.
+func exitWords(e proc.Exit) string {
+	if e.Signal != "" {
+		return "signal " + e.Signal
+	}
+	return fmt.Sprintf("exit status %d", e.Code)
+}
+
+// log tells the logger of a failure, whose text it bounds. A logger that fails changes
+// nothing (seam OOPX-05).
+func (p *Product) log(what string, err error) {
+	defer func() { _ = recover() }()
+	s := err.Error()
+	if len(s) > maxLogged {
+		s = s[:maxLogged]
+	}
+	p.Config.Logger.Warn("agent in another process", "provider", p.Config.Name, "stage", what, "error", s)
+}
+
+const maxLogged = 4096
