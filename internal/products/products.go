@@ -5,7 +5,7 @@
 // repository; make test PRODUCTS=1 does that and says in OFFSHOOT_PRODUCTS where the sets are. Without it a test that
 // needs a product skips and says how to run it; with it a missing product fails the test.
 //
-// The one set so far is the harness set: the upstream runtime's SDK server with the package that writes its sessions
+// The set agents holds the agents of other vendors ([FindAgents]). The harness set is the upstream runtime's SDK server with the package that writes its sessions
 // as JSONL. [StartServer] runs it, and [Scenarios] make session logs with it. Floor T.
 package products
 
