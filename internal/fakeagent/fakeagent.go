@@ -164,8 +164,9 @@ type Agent struct {
 
 	mu   sync.Mutex // guards the output
 	quit chan int   // takes the status of an agent that ends in the middle
-	// ended is closed when the input ends.
-	ended chan struct{}
+	// ended is closed when the input ends, or the client has said that it will.
+	ended   chan struct{}
+	endOnce sync.Once
 }
 
 // New returns an agent that reads from in and writes to out.
@@ -199,11 +200,14 @@ func (a *Agent) Serve(p Protocol) int {
 func (a *Agent) Next() (json.RawMessage, bool) {
 	line, err := a.in.Next()
 	if err != nil {
-		close(a.ended)
+		a.Leave()
 		return nil, false
 	}
 	return append(json.RawMessage(nil), line...), true
 }
+
+// Leave has turns that hold end, as at the end of the input.
+func (a *Agent) Leave() { a.endOnce.Do(func() { close(a.ended) }) }
 
 // Send writes a message as a line.
 func (a *Agent) Send(message any) {

@@ -95,7 +95,10 @@ func (r *run) attend(turn context.Context) {
 	}
 	ctx, stop := context.WithTimeout(turn, interruptBound)
 	defer stop()
-	if err := r.talk.Interrupt(ctx); err != nil {
+	switch err := r.talk.Interrupt(ctx); {
+	case errors.Is(err, ErrNoInterrupt):
+		stop()
+	case err != nil:
 		r.child.product.log("interrupt", err)
 	}
 	select {

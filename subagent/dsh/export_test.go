@@ -1,0 +1,12 @@
+package dsh
+
+import (
+	"github.com/offshoot-dev/offshoot/internal/proc"
+	"github.com/offshoot-dev/offshoot/subagent/internal/remote"
+)
+
+// Launch has a provider's children started by fn.
+func Launch(p *Provider, fn func(proc.Config) (remote.Link, error)) { p.product.Launch = fn }
+
+// Active returns how many children hold a process.
+func Active(p *Provider) int { return p.product.Active() }
