@@ -2,6 +2,7 @@ package dsh
 
 import (
 	"github.com/offshoot-dev/offshoot/internal/proc"
+	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/subagent/internal/remote"
 )
 
@@ -10,3 +11,6 @@ func Launch(p *Provider, fn func(proc.Config) (remote.Link, error)) { p.product.
 
 // Active returns how many children hold a process.
 func Active(p *Provider) int { return p.product.Active() }
+
+// Said returns the text so far of a run.
+func Said(run subagent.Run) string { return remote.Said(run) }

@@ -172,6 +172,9 @@ func (c *Child) result(out Outcome) subagent.Result {
 	return res
 }
 
+// Said returns the text so far of a run that Start returned.
+func Said(of subagent.Run) string { return of.(*run).talk.Said() }
+
 // ID implements subagent.Run.
 func (r *run) ID() session.ID { return r.child.ID }
 
