@@ -292,16 +292,21 @@ func (h *Harness) admits(name string) bool {
 // says (design § 4, Trust): no event of a log, and least of all of one that was
 // imported, allows what the run does not.
 func (h *Harness) policy(call *tool.Call) tool.Policy {
-	p := tool.Policy(h.opts.Permission)
-	if p == "" {
-		p = tool.PolicyReadOnly
-	}
+	p := h.permission()
 	a, ok := call.Caller.(*agent.Agent)
 	if !ok {
 		return p
 	}
 	approval, sandbox := a.Session().Policies()
 	return tool.Narrow(p, approval, sandbox)
+}
+
+// permission is the ceiling of the run.
+func (h *Harness) permission() tool.Policy {
+	if h.opts.Permission == "" {
+		return tool.PolicyReadOnly
+	}
+	return tool.Policy(h.opts.Permission)
 }
 
 func (h *Harness) openPrompts(context.Context) error {
@@ -429,6 +434,9 @@ func (h *Harness) openDelegation(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if err := h.openProducts(); err != nil {
+		return err
+	}
 	if err := h.openFollowing(); err != nil {
 		return err
 	}
@@ -494,11 +502,15 @@ func (h *Harness) delegations() ([]delegation, error) {
 	for _, name := range sorted(cfg.Providers) {
 		p, personaKey := cfg.Delegation(name)
 		key := "providers." + name
-		d := delegate.Config{Provider: p.Provider, ToolName: p.ToolName, Background: p.Background, Continuable: p.BackgroundMode == config.ModeContinuable}
+		d := delegate.Config{Provider: p.Registered(), ToolName: p.ToolName, Background: p.Background, Continuable: p.BackgroundMode == config.ModeContinuable}
 		bound(&d, p.MaxDepth)
+		if config.IsProduct(p.Provider) {
+			p.Model, p.MaxTokens = nil, nil // its provider has them
+		}
 		errs = append(errs, h.fill(&d, key, personaKey, p.Description, p.Persona, p.ToolFilter, p.Model, p.MaxTokens, p.OutputSchema))
 		list = append(list, delegation{key, d})
 	}
+	products := cfg.Products()
 	for _, name := range sorted(cfg.Agents) {
 		if name == config.DefaultAgent {
 			continue
@@ -510,6 +522,9 @@ func (h *Harness) delegations() ([]delegation, error) {
 			Continuable: a.BackgroundMode == config.ModeContinuable,
 		}
 		bound(&d, a.MaxDepth)
+		if _, product := products[a.Provider]; product && a.Model != nil {
+			d.Model.Model, a.Model = a.Model.String(), nil // the product's own word for it
+		}
 		errs = append(errs, h.fill(&d, key, personaKey, a.Description, a.Persona, a.Tools, a.Model, a.MaxTokens, a.OutputSchema))
 		list = append(list, delegation{key, d})
 	}

@@ -87,7 +87,9 @@ func (a *Agent) dshTurn(session string, p Play, answer func(any)) {
 			send(session, "assistant/chunk", object{"turn": 1, "step": 1, "chunk": object{"type": "text-delta", "index": 0, "text": piece}})
 			send("child of "+session, "assistant/message", object{"message": object{"content": []object{{"type": "text", "text": "not mine"}}}})
 		},
-		Noise: func() { a.Send(object{"jsonrpc": "2.0", "method": "fake/notice", "params": object{"sessionId": session}}) },
+		Noise: func() {
+			a.Send(object{"jsonrpc": "2.0", "method": "fake/notice", "params": object{"sessionId": session}})
+		},
 	})
 	switch end {
 	case "gone":
