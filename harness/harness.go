@@ -63,8 +63,9 @@ type Options struct {
 	UserAgent string
 	// Compacted is told of every compaction: see compact.Config.Done. nil is nobody.
 	Compacted func(*agent.Agent, compact.Result, error)
-	// NoServers starts none of the configured MCP servers: for whoever assembles a system to
-	// look at it. Their tools are not there then, and filters may name them.
+	// NoServers starts none of the configured MCP servers, and no product: for whoever
+	// assembles a system to look at it. The tools of the servers are not there then, and
+	// filters may name them; variables that products take from Env may be missing.
 	NoServers bool
 	// DemoPace is how long the demo model waits between two pieces of an answer.
 	DemoPace time.Duration

@@ -25,9 +25,15 @@ func (h *Harness) openProducts() error {
 	var errs []error
 	products := h.opts.Config.Config.Products()
 	for _, name := range sorted(products) {
-		p, err := newProduct(h.opts.Config, products[name], h.opts.Env, external.Config{
-			Policy: h.ceiling, Logger: h.opts.Logger,
-		})
+		base := external.Config{Policy: h.ceiling, Logger: h.opts.Logger}
+		env, err := h.opts.Config.ProductEnv(name, h.opts.Env)
+		if h.opts.NoServers {
+			err = nil // it will not be started
+		}
+		var p productProvider
+		if base.Env = env; err == nil {
+			p, err = newProduct(h.opts.Config, products[name], base)
+		}
 		if err == nil {
 			_, err = h.Subagents.Register(p)
 		}
@@ -37,13 +43,9 @@ func (h *Harness) openProducts() error {
 }
 
 // newProduct makes the provider of a configured product. base has what does not come from
-// the configuration.
-func newProduct(eff *config.Effective, p config.Provider, env config.Environ, base external.Config) (productProvider, error) {
-	environ, err := eff.ProductEnv(p.Name, env)
-	if err != nil {
-		return nil, err
-	}
-	base.Name, base.Command, base.Args, base.Env, base.Dir = p.Name, p.Product.Command, p.Product.Args, environ, p.Product.Dir
+// the configuration, and the environment.
+func newProduct(eff *config.Effective, p config.Provider, base external.Config) (productProvider, error) {
+	base.Name, base.Command, base.Args, base.Dir = p.Name, p.Product.Command, p.Product.Args, p.Product.Dir
 	base.Permission = external.Permission(p.Product.Permission)
 	base.StartTimeout, base.ApprovalTimeout = p.Product.StartTimeout, p.Product.ApprovalTimeout
 	base.Trust = func(dir string) error { return trusts(eff, dir) }
@@ -52,6 +54,7 @@ func newProduct(eff *config.Effective, p config.Provider, env config.Environ, ba
 		model = p.Model.String()
 	}
 	var provider productProvider
+	var err error
 	switch p.Provider {
 	case config.KindDSH:
 		c := dsh.Config{Config: base, ModelProvider: p.Product.ModelProvider, Model: model}
@@ -86,13 +89,26 @@ func trusts(eff *config.Effective, dir string) error {
 // ceiling is the run's policy; what the parent's log says narrows it (design § 4, Trust).
 func (h *Harness) ceiling(*agent.Agent) tool.Policy { return h.permission() }
 
+// ProductReport is what a product was found to be.
+type ProductReport struct {
+	external.Report
+	// Features are words for what can be asked of its children beside a prompt.
+	Features []string
+}
+
 // ProbeProduct starts a configured product, makes the handshake and ends it: for whoever
 // looks for faults. The report holds what was found up to the error, which is
 // subagent.ErrUntrustedFolder where nothing was started for that reason.
-func ProbeProduct(ctx context.Context, eff *config.Effective, name string, env config.Environ) (external.Report, error) {
-	p, err := newProduct(eff, eff.Config.Products()[name], env, external.Config{})
+func ProbeProduct(ctx context.Context, eff *config.Effective, name string, env config.Environ) (ProductReport, error) {
+	environ, err := eff.ProductEnv(name, env)
 	if err != nil {
-		return external.Report{}, err
+		return ProductReport{}, err
 	}
-	return p.Probe(ctx, eff.Cwd)
+	p, err := newProduct(eff, eff.Config.Products()[name], external.Config{Env: environ})
+	if err != nil {
+		return ProductReport{}, err
+	}
+	r := ProductReport{Features: external.Features(p.Capabilities())}
+	r.Report, err = p.Probe(ctx, eff.Cwd)
+	return r, err
 }
