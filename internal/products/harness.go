@@ -3,7 +3,11 @@ package products
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
+
+	"github.com/offshoot-dev/offshoot/internal/fakemodel"
 )
 
 // Harness is the installed harness set.
@@ -92,4 +96,29 @@ func pluginList(root string, p Persistence) ([]byte, error) {
 		return nil, fmt.Errorf("render the plugin list: %w", err)
 	}
 	return append(data, '\n'), nil
+}
+
+// Runtime is how a provider starts the harness set's SDK server.
+type Runtime struct {
+	Command string
+	Args    []string
+	Env     map[string]string
+}
+
+// Runtime returns how to start the SDK server against a fake model with the DeepSeek dialect. All that it keeps is below
+// dir, an existing folder.
+func (h Harness) Runtime(t testing.TB, dir string, model *fakemodel.Server) Runtime {
+	t.Helper()
+	data, err := pluginList(filepath.Join(dir, "sessions"), Persistence{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugins := filepath.Join(dir, "plugins.yml")
+	if err := os.WriteFile(plugins, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Runtime{
+		Command: h.Node, Args: []string{h.Boot, plugins},
+		Env: map[string]string{"HOME": dir, "DEEPSEEK_API_KEY": "sk-fake", "DEEPSEEK_BASE_URL": model.Origin()},
+	}
 }
