@@ -122,7 +122,7 @@ func TestProductInTheBackground(t *testing.T) {
 		`[[fake:tool subagent_rt {"description":"far","prompt":"[[agent:big 33]]","run_in_background":true}]] [[fake:reply started]]`)
 	w.verify()
 	root, _ := w.tree()
-	if text := strings.Join(root.lines, "\n"); !strings.Contains(text, strings.Repeat("x", 33)) {
-		t.Errorf("its answer has not reached the root: %v\n%s", e, text)
+	if text := strings.Join(root.lines, "\n"); !strings.Contains(text, "job completed: subagent-1 (far)") || !strings.Contains(e.stderr, "far    rt    -      completed") {
+		t.Errorf("its end has not reached the root: %v\n%s", e, text)
 	}
 }
