@@ -507,6 +507,9 @@ func (h *Harness) delegations() ([]delegation, error) {
 		bound(&d, p.MaxDepth)
 		if config.IsProduct(p.Provider) {
 			p.Model, p.MaxTokens = nil, nil // its provider has them
+			if p.Description == nil {
+				p.Description = playedBy(p.Provider, name)
+			}
 		}
 		errs = append(errs, h.fill(&d, key, personaKey, p.Description, p.Persona, p.ToolFilter, p.Model, p.MaxTokens, p.OutputSchema))
 		list = append(list, delegation{key, d})
@@ -523,8 +526,13 @@ func (h *Harness) delegations() ([]delegation, error) {
 			Continuable: a.BackgroundMode == config.ModeContinuable,
 		}
 		bound(&d, a.MaxDepth)
-		if _, product := products[a.Provider]; product && a.Model != nil {
-			d.Model.Model, a.Model = a.Model.String(), nil // the product's own word for it
+		if p, product := products[a.Provider]; product {
+			if a.Model != nil {
+				d.Model.Model, a.Model = a.Model.String(), nil // the product's own word for it
+			}
+			if a.Description == nil {
+				a.Description = playedBy(p.Provider, a.Provider)
+			}
 		}
 		errs = append(errs, h.fill(&d, key, personaKey, a.Description, a.Persona, a.Tools, a.Model, a.MaxTokens, a.OutputSchema))
 		list = append(list, delegation{key, d})

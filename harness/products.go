@@ -71,6 +71,21 @@ func newProduct(eff *config.Effective, p config.Provider, base external.Config) 
 	return provider, nil
 }
 
+// playedBy is what a model reads of a product whose tool has no description of its own.
+func playedBy(kind, name string) *string {
+	who := "the agent " + name
+	switch kind {
+	case config.KindCodex:
+		who = "Codex, a coding agent"
+	case config.KindClaudeCode:
+		who = "Claude Code, a coding agent"
+	case config.KindDSH:
+		who = "the agent harness " + name
+	}
+	text := "The subagent is " + who + ": a program of its own, with its own model and its own tools, that works in the same folder as you."
+	return &text
+}
+
 // trusts returns nil if products may be started in a folder.
 func trusts(eff *config.Effective, dir string) error {
 	trusted := eff.Trusted
