@@ -11,8 +11,7 @@ import (
 // Products are providers with their own tools, whose texts say who plays the agent; nothing
 // of them need be installed.
 func TestProductsAreMounted(t *testing.T) {
-	eff := configured(t, `version: 1
-providers:
+	eff := configured(t, `providers:
   rt: {provider: dsh, command: no-such-program}
   said: {provider: dsh, command: no-such-program, description: Knows the ropes.}
 agents:
