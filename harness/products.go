@@ -17,6 +17,7 @@ import (
 type productProvider interface {
 	subagent.Provider
 	Probe(ctx context.Context, dir string) (external.Report, error)
+	Abort() error
 }
 
 // openProducts registers the configured products. None is started, and none need be
@@ -36,6 +37,7 @@ func (h *Harness) openProducts() error {
 		}
 		if err == nil {
 			_, err = h.Subagents.Register(p)
+			h.products = append(h.products, p)
 		}
 		errs = append(errs, err)
 	}

@@ -57,6 +57,8 @@ func (l *link) Close(context.Context) error {
 	return l.err
 }
 
+func (l *link) Kill() error { return l.Close(context.TODO()) }
+
 func (l *link) Wait(ctx context.Context) (proc.Exit, error) {
 	select {
 	case <-l.done:
