@@ -81,7 +81,7 @@ func newPlug(t testing.TB, cfg external.Config) *plug {
 	p := &plug{turn: func(context.Context) (remote.Outcome, error) {
 		return remote.Outcome{Reason: "completed", Text: "done"}, nil
 	}}
-	p.Product.Config = cfg
+	p.Config = cfg
 	p.Command = func(_ context.Context, c *remote.Child) (remote.Command, error) {
 		p.child = c
 		return remote.Command{}, nil
