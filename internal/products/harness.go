@@ -19,11 +19,16 @@ type Harness struct {
 // FindHarness returns the installed harness set, or skips or fails the test as the package says.
 func FindHarness(t testing.TB) Harness {
 	t.Helper()
-	dir := find(t, "harness")
+	h := harnessIn(find(t, "harness"))
+	file(t, h.Node)
+	file(t, h.Boot)
+	return h
+}
+
+func harnessIn(dir string) Harness {
 	return Harness{
-		Dir:  dir,
-		Node: file(t, dir, "bin", "node"),
-		Boot: file(t, dir, "node_modules", "@deepseek-ai", "dsh-sdk-jsonrpc-demo", "lib", "bin.js"),
+		Dir: dir, Node: filepath.Join(dir, "bin", "node"),
+		Boot: filepath.Join(dir, "node_modules", "@deepseek-ai", "dsh-sdk-jsonrpc-demo", "lib", "bin.js"),
 	}
 }
 
@@ -107,18 +112,17 @@ type Runtime struct {
 
 // Runtime returns how to start the SDK server against a fake model with the DeepSeek dialect. All that it keeps is below
 // dir, an existing folder.
-func (h Harness) Runtime(t testing.TB, dir string, model *fakemodel.Server) Runtime {
-	t.Helper()
+func (h Harness) Runtime(dir string, model *fakemodel.Server) (Runtime, error) {
 	data, err := pluginList(filepath.Join(dir, "sessions"), Persistence{})
 	if err != nil {
-		t.Fatal(err)
+		return Runtime{}, err
 	}
 	plugins := filepath.Join(dir, "plugins.yml")
 	if err := os.WriteFile(plugins, data, 0o600); err != nil {
-		t.Fatal(err)
+		return Runtime{}, err
 	}
 	return Runtime{
 		Command: h.Node, Args: []string{h.Boot, plugins},
 		Env: map[string]string{"HOME": dir, "DEEPSEEK_API_KEY": "sk-fake", "DEEPSEEK_BASE_URL": model.Origin()},
-	}
+	}, nil
 }

@@ -37,7 +37,10 @@ func realRuntime(t *testing.T, change func(*dsh.Config)) *stage {
 	}
 	t.Cleanup(model.Close)
 	home := t.TempDir()
-	r := h.Runtime(t, home, model)
+	r, err := h.Runtime(home, model)
+	if err != nil {
+		t.Fatal(err)
+	}
 	st := &stage{model: model, mark: home, dir: t.TempDir()}
 	cfg := dsh.Config{Config: external.Config{Command: r.Command, Args: r.Args, Env: r.Env, Dir: st.dir}}
 	if change != nil {
