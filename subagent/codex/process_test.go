@@ -276,6 +276,10 @@ func (a approver) Approve(ctx context.Context, req *tool.ApprovalRequest) (tool.
 	return a.outcome, nil
 }
 
+func policy(p tool.Policy) func(*agent.Agent) tool.Policy {
+	return func(*agent.Agent) tool.Policy { return p }
+}
+
 // OOPX-16, OOPX-22: what each permission is for Codex, and that every decision stands in the
 // parent's log. The fake asks for every command.
 func TestPermission(t *testing.T) {
@@ -309,7 +313,7 @@ func TestPermission(t *testing.T) {
 			p := fake(t, "record="+record, func(cfg *codex.Config) {
 				cfg.Permission, cfg.Dir = c.permission, dir
 				if c.policy != "" {
-					cfg.Policy = func(*agent.Agent) tool.Policy { return c.policy }
+					cfg.Policy = policy(c.policy)
 				}
 			})
 			o := subagenttest.Options{}
@@ -465,6 +469,25 @@ func TestTold(t *testing.T) {
 		if w := strings.ReplaceAll(want[i], "DIR", dir); lines[i] != w {
 			t.Errorf("line %d is\n%s, want\n%s", i, lines[i], w)
 		}
+	}
+}
+
+// OOPX-12: secrets of this program do not reach Codex and what it starts, unless they are
+// given to it.
+func TestEnvironment(t *testing.T) {
+	t.Setenv("OPENAI_API_KEY", "ambient")
+	dir := t.TempDir()
+	p := fake(t, "", func(c *codex.Config) {
+		c.Dir, c.Permission, c.Env["GIVEN_KEY"] = dir, external.Allow, "given"
+	})
+	s := system(t, p, subagenttest.Options{})
+	subagenttest.Await(t, s.Start(t, t.Context(), p.Name(), subagenttest.Request(s.Parent(t), "[[agent:run env > made]][[agent:say done]]")))
+	env, err := os.ReadFile(filepath.Join(dir, "made"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(env), "ambient") || !strings.Contains(string(env), "GIVEN_KEY=given\n") || !strings.Contains(string(env), "PATH=") {
+		t.Errorf("the environment is %s", env)
 	}
 }
 
