@@ -20,6 +20,8 @@ import (
 //	end interrupted  an interrupt that nobody asked for
 //	end again        a second end behind the first
 //	end nameless     an end that names no turn
+//	end asking       a request that nobody knows, and in one piece with it the end
+//	end forgetful    a turn that failed, whose end does not say how; another turn's failure before it
 func codex(a *Agent) int {
 	s := &codexServer{Agent: a, answers: map[string]chan codexAnswer{}}
 	defer s.turns.Wait()
@@ -281,11 +283,20 @@ func (s *codexServer) turn(p Play, schema bool, interrupted <-chan struct{}, res
 		turn["status"] = "completed"
 	case end == "unknown":
 		turn["status"] = "exploded"
+	case end == "forgetful":
+		failed("internalServerError")
+		s.notify("error", object{"threadId": codexThread, "turnId": "turn-of-before", "error": object{"codexErrorInfo": "unauthorized"}})
+		turn["error"] = nil
 	case end == "nameless":
 		turn["id"], turn["status"] = "", "completed"
 	default:
 		turn["status"] = "completed"
 		s.conclude(p, schema, said, turn, inTurn, whole)
+	}
+	if end == "asking" {
+		s.Line(`{"id":99,"method":"attestation/generate","params":{}}` + "\n" +
+			`{"method":"turn/completed","params":{"threadId":"thread-1","turn":{"id":"turn-1","status":"completed"}}}`)
+		return
 	}
 	s.notify("turn/completed", object{"threadId": codexThread, "turn": turn})
 	if p.Noise == "late" {

@@ -38,7 +38,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"strings"
 	"time"
@@ -68,7 +67,9 @@ type Config struct {
 	external.Config
 	// Model is the model, and ModelProvider Codex's own name of who serves it; "" is what
 	// Codex's configuration says. A request's Model.Model comes before Model. A Codex that
-	// says it uses another one is not used.
+	// says it uses another one is not used. A Codex that cannot read its configuration goes on
+	// with its vendor's defaults, unless ModelProvider names one that only that configuration
+	// has.
 	Model, ModelProvider string
 	// Overrides are settings of Codex's configuration for these children alone, by their
 	// dotted names; the values are what JSON can carry. What a permission stands for cannot
@@ -97,7 +98,6 @@ func New(cfg Config) (*Provider, error) {
 		if p.overrides, err = json.Marshal(cfg.Overrides); err != nil {
 			return nil, fmt.Errorf("codex: Overrides: %w", err)
 		}
-		cfg.Overrides = maps.Clone(cfg.Overrides)
 	}
 	fill(&cfg.Name, DefaultName)
 	fill(&cfg.Command, DefaultCommand)
@@ -139,6 +139,9 @@ func (p *Provider) Start(ctx context.Context, req *subagent.ResolvedRequest) (su
 func (p *Provider) Probe(ctx context.Context, dir string) (external.Report, error) {
 	return p.product.Probe(ctx, dir)
 }
+
+// Abort kills every Codex without any grace: for a program that is told to end at once.
+func (p *Provider) Abort() error { return p.product.Abort() }
 
 // command refuses what Codex would refuse once it runs.
 func (p *Provider) command(_ context.Context, c *remote.Child) (remote.Command, error) {

@@ -91,6 +91,8 @@ func TestRuns(t *testing.T) {
 		"dies mid-answer":    {prompt: "[[agent:say part]][[agent:exit 4]]", reason: "error", text: "part", diagnostic: "the product's process ended in the middle of its work: exit status 4"},
 		"refuses the prompt": {faults: "prompt=error", prompt: "x", reason: "error", diagnostic: "the product answered with the error -32603"},
 		"unknown request":    {prompt: "[[agent:say hello]][[agent:noise ask account/chatgptAuthTokens/refresh]]", reason: "error", diagnostic: method},
+		"request and end":    {prompt: "[[agent:say hello]][[agent:end asking]]", reason: "error", diagnostic: method},
+		"forgetful":          {prompt: "[[agent:end forgetful]]", reason: "error", diagnostic: "Codex's turn failed: internalServerError"},
 		"of another thread":  {prompt: "[[agent:say hello]][[agent:noise ask alien]]", reason: "error", diagnostic: "Codex asked on behalf of a thread or a turn that is not this one"},
 		"a question":         {prompt: "[[agent:say ok]][[agent:noise ask item/tool/requestUserInput]]", reason: "completed", text: `{"answers":{}} ok`},
 		"an elicitation":     {prompt: "[[agent:say ok]][[agent:noise ask mcpServer/elicitation/request]]", reason: "completed", text: `{"_meta":null,"action":"decline","content":null} ok`},
@@ -210,7 +212,8 @@ func TestCancel(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := fake(t, c.faults, nil)
+			record := filepath.Join(t.TempDir(), "lines")
+			p := fake(t, c.faults+" record="+record, nil)
 			s := system(t, p, subagenttest.Options{})
 			ctx, cancel := context.WithCancel(t.Context())
 			run := s.Start(t, ctx, p.Name(), subagenttest.Request(s.Parent(t), c.prompt))
@@ -219,6 +222,14 @@ func TestCancel(t *testing.T) {
 			res := subagenttest.Await(t, run)
 			if got := message.JoinText(res.Output); res.StopReason != subagent.StopAborted || got != c.text || res.Diagnostic != "" {
 				t.Errorf("%+v, want aborted with %q", res, c.text)
+			}
+			lines, err := os.ReadFile(record)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := `"method":"turn/interrupt","params":{"threadId":"thread-1","turnId":"turn-1"}`
+			if open := c.text != ""; open && !strings.Contains(string(lines), want) || name == "at the prompt" && strings.Contains(string(lines), "turn/interrupt") {
+				t.Errorf("Codex was told %s", lines)
 			}
 		})
 	}
@@ -526,6 +537,21 @@ func TestNew(t *testing.T) {
 	p, err := codex.New(codex.Config{})
 	if err != nil || p.Name() != "codex" || p.InheritsParentContext() || p.Capabilities() != (subagent.Capabilities{OutputSchema: true, Persona: true}) {
 		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// Abort kills what would not go by itself; the run ends as after any other death.
+func TestAbort(t *testing.T) {
+	p := fake(t, "ignore=eof ignore=term", func(c *codex.Config) { c.EOFGrace, c.Grace = time.Hour, time.Hour })
+	s := system(t, p, subagenttest.Options{})
+	run := s.Start(t, t.Context(), p.Name(), subagenttest.Request(s.Parent(t), "[[agent:say part]][[agent:hang]]"))
+	products.Until(t, "it said its part", func() bool { return codex.Said(run) == "part" })
+	if err := p.Abort(); err != nil {
+		t.Error(err)
+	}
+	res := subagenttest.Await(t, run)
+	if res.StopReason != subagent.StopError || message.JoinText(res.Output) != "part" || res.Diagnostic != "the product's process ended in the middle of its work: signal SIGKILL" {
+		t.Errorf("%+v", res)
 	}
 }
 

@@ -344,8 +344,8 @@ func (t *talk) completed(turn turn) {
 			out.Reason, out.Diagnostic = subagent.StopError, "Codex's turn was interrupted, which nobody here asked for"
 		}
 	case "failed":
-		if len(turn.Error.CodexErrorInfo) > 0 {
-			t.account.category = category(turn.Error.CodexErrorInfo)
+		if info := turn.Error.CodexErrorInfo; len(info) > 0 && string(info) != "null" {
+			t.account.category = category(info)
 		}
 		if t.account.category == "" {
 			t.account.category = unknown
