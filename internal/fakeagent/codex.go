@@ -11,8 +11,12 @@ import (
 //
 //	session=sandbox, policy, reviewer, network, model, provider, folder, kept
 //	                 the thread differs in that from what was asked for
+//	session=asks     a question of an MCP server comes before the thread is there
+//	prompt=asks      a request that nobody knows in place of the answer
 //	noise late       the turn ends before its request is answered
 //	noise marked     the answer is marked as final, and another message comes behind it
+//	noise renamed    the turn begins under another name than its request is answered with
+//	noise withdraw   leave for a command is asked for and no longer wanted
 //	noise summary    the answer is in the end of the turn alone
 //	noise ask METHOD another request than one for a command is made; its answer is said
 //	noise alien      a turn that nobody asked for ends, and one of another thread
@@ -21,6 +25,7 @@ import (
 //	end again        a second end behind the first
 //	end nameless     an end that names no turn
 //	end asking       a request that nobody knows, and in one piece with it the end
+//	end asking-late  the same the other way round
 //	end forgetful    a turn that failed, whose end does not say how; another turn's failure before it
 func codex(a *Agent) int {
 	s := &codexServer{Agent: a, answers: map[string]chan codexAnswer{}}
@@ -112,6 +117,10 @@ func (s *codexServer) take(m codexMessage) {
 		if s.Strike(Prompt, fail) {
 			return
 		}
+		if s.At[Prompt] == "asks" {
+			s.Send(object{"id": 99, "method": "attestation/generate", "params": object{}})
+			return
+		}
 		p, err := s.Play(m.Params.Input[0].Text)
 		if err != nil {
 			fail()
@@ -177,6 +186,14 @@ func (s *codexServer) thread(m codexMessage, result func(any), refuse func(int))
 	case "folder":
 		answer["cwd"] = "/"
 	}
+	if s.At[Session] == "asks" {
+		s.turns.Go(func() {
+			if _, ok := s.ask("mcpServer/elicitation/request", object{"threadId": codexThread, "turnId": nil, "serverName": "m"}); ok {
+				result(answer)
+			}
+		})
+		return
+	}
 	result(answer)
 	s.notify("thread/started", object{"thread": object{"id": codexThread, "parentThreadId": nil}})
 }
@@ -216,6 +233,9 @@ func (s *codexServer) turn(p Play, schema bool, interrupted <-chan struct{}, res
 	begun := func() {
 		result(object{"turn": object{"id": codexTurnID, "status": "inProgress", "items": []any{}, "error": nil}})
 	}
+	if p.Noise == "renamed" {
+		s.notify("turn/started", object{"threadId": codexThread, "turn": object{"id": "turn-2", "status": "inProgress"}})
+	}
 	if p.Noise != "late" {
 		begun()
 	}
@@ -240,6 +260,10 @@ func (s *codexServer) turn(p Play, schema bool, interrupted <-chan struct{}, res
 		for _, id := range [][2]string{{"thread-of-another", codexTurnID}, {codexThread, "turn-of-before"}} {
 			s.notify("turn/completed", object{"threadId": id[0], "turn": object{"id": id[1], "status": "completed"}})
 		}
+	}
+	if p.Noise == "withdraw" {
+		s.Send(object{"id": 99, "method": "item/commandExecution/requestApproval", "params": inTurn(object{"itemId": "call-99", "command": "true", "cwd": s.cwd})})
+		s.notify("serverRequest/resolved", object{"threadId": codexThread, "requestId": 99})
 	}
 	if method, asks := strings.CutPrefix(p.Noise, "ask "); asks {
 		p.Text = s.other(method, inTurn) + " " + p.Text
@@ -286,16 +310,21 @@ func (s *codexServer) turn(p Play, schema bool, interrupted <-chan struct{}, res
 	case end == "forgetful":
 		failed("internalServerError")
 		s.notify("error", object{"threadId": codexThread, "turnId": "turn-of-before", "error": object{"codexErrorInfo": "unauthorized"}})
-		turn["error"] = nil
+		turn["error"] = object{"message": "the secret of the fake", "codexErrorInfo": nil}
 	case end == "nameless":
 		turn["id"], turn["status"] = "", "completed"
 	default:
 		turn["status"] = "completed"
 		s.conclude(p, schema, said, turn, inTurn, whole)
 	}
-	if end == "asking" {
-		s.Line(`{"id":99,"method":"attestation/generate","params":{}}` + "\n" +
-			`{"method":"turn/completed","params":{"threadId":"thread-1","turn":{"id":"turn-1","status":"completed"}}}`)
+	ask := `{"id":99,"method":"attestation/generate","params":{}}`
+	over := `{"method":"turn/completed","params":{"threadId":"thread-1","turn":{"id":"turn-1","status":"completed"}}}`
+	switch end {
+	case "asking":
+		s.Line(ask + "\n" + over)
+		return
+	case "asking-late":
+		s.Line(over + "\n" + ask)
 		return
 	}
 	s.notify("turn/completed", object{"threadId": codexThread, "turn": turn})

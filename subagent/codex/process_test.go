@@ -92,6 +92,10 @@ func TestRuns(t *testing.T) {
 		"refuses the prompt": {faults: "prompt=error", prompt: "x", reason: "error", diagnostic: "the product answered with the error -32603"},
 		"unknown request":    {prompt: "[[agent:say hello]][[agent:noise ask account/chatgptAuthTokens/refresh]]", reason: "error", diagnostic: method},
 		"request and end":    {prompt: "[[agent:say hello]][[agent:end asking]]", reason: "error", diagnostic: method},
+		"end and request":    {prompt: "[[agent:say hello]][[agent:end asking-late]]", reason: "completed", text: "hello"},
+		"request, no answer": {faults: "prompt=asks", prompt: "x", reason: "error", diagnostic: method},
+		"asks early":         {faults: "session=asks", prompt: "[[agent:say hello]]", reason: "completed", text: "hello"},
+		"renamed":            {prompt: "[[agent:say hello]][[agent:noise renamed]]", reason: "error", diagnostic: "Codex calls the turn by two names"},
 		"forgetful":          {prompt: "[[agent:end forgetful]]", reason: "error", diagnostic: "Codex's turn failed: internalServerError"},
 		"of another thread":  {prompt: "[[agent:say hello]][[agent:noise ask alien]]", reason: "error", diagnostic: "Codex asked on behalf of a thread or a turn that is not this one"},
 		"a question":         {prompt: "[[agent:say ok]][[agent:noise ask item/tool/requestUserInput]]", reason: "completed", text: `{"answers":{}} ok`},
@@ -103,7 +107,7 @@ func TestRuns(t *testing.T) {
 			s := system(t, p, subagenttest.Options{})
 			res := subagenttest.Await(t, s.Start(t, t.Context(), p.Name(), subagenttest.Request(s.Parent(t), c.prompt)))
 			got := message.JoinText(res.Output)
-			if c.diagnostic == method || name == "of another thread" || name == "garbage" {
+			if c.diagnostic == method || name == "of another thread" || name == "garbage" || name == "renamed" {
 				got = "" // how much of it was read is not fixed
 			}
 			if res.StopReason != c.reason || got != c.text || res.Diagnostic != c.diagnostic {
@@ -402,7 +406,12 @@ func TestRequests(t *testing.T) {
 				if got := decisions(parent); got != c.decided+" "+string(outcome) {
 					t.Errorf("decided %q", got)
 				}
-				req := <-person.asked
+				var req *tool.ApprovalRequest
+				select {
+				case req = <-person.asked:
+				default:
+					t.Fatal("nobody was asked")
+				}
 				if req.Summary != strings.ReplaceAll(c.summary, "DIR", dir) || !strings.Contains(string(req.Args), c.args) || !json.Valid(req.Args) {
 					t.Errorf("a person was shown %q, %s", req.Summary, req.Args)
 				}
@@ -442,6 +451,18 @@ func TestCancelledWhileAsking(t *testing.T) {
 	}
 	if got := decisions(parent); got != "codex:command cancelled" {
 		t.Errorf("decided %q", got)
+	}
+}
+
+// A question that Codex no longer wants answered is taken back while its turn goes on.
+func TestWithdrawn(t *testing.T) {
+	p := fake(t, "", func(cfg *codex.Config) { cfg.Permission = external.Ask })
+	s := system(t, p, subagenttest.Options{Approver: approver{"", make(chan *tool.ApprovalRequest, 1)}})
+	parent := s.Parent(t)
+	run := s.Start(t, t.Context(), p.Name(), subagenttest.Request(parent, "[[agent:noise withdraw]][[agent:say part]][[agent:hang]]"))
+	products.Until(t, "the question is taken back", func() bool { return decisions(parent) == "codex:command cancelled" })
+	if err := run.Close(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -559,6 +580,10 @@ func TestProbe(t *testing.T) {
 	p := fake(t, "", nil)
 	if r, err := p.Probe(t.Context(), t.TempDir()); err != nil || r.About != "Codex 9.8.7" || r.Ready <= 0 {
 		t.Errorf("%+v, %v", r, err)
+	}
+	p = fake(t, "session=asks", nil)
+	if _, err := p.Probe(t.Context(), t.TempDir()); err != nil {
+		t.Error(err)
 	}
 	p = fake(t, "session=sandbox", nil)
 	if _, err := p.Probe(t.Context(), t.TempDir()); !errors.Is(err, subagent.ErrStartFailed) {
