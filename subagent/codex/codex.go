@@ -15,7 +15,7 @@
 //     approval policy "on-request". Commands run, and cannot write or use the network. What
 //     Codex asks for beyond that is declined, and the turn goes on.
 //   - external.Ask: the sandbox "read-only" with the policy "untrusted". A person is asked
-//     for every change of a file and every command but a few that Codex takes for harmless.
+//     for every change of a file and every command but those that Codex takes for harmless.
 //     A command that is allowed runs outside of the sandbox, once.
 //   - external.Allow: the sandbox "workspace-write" with the policy "on-request". Codex writes
 //     in the folder and in the folders for temporary files without asking; what it asks for

@@ -3,13 +3,19 @@ package codex_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/offshoot-dev/offshoot/internal/fakemodel"
 	"github.com/offshoot-dev/offshoot/internal/products"
@@ -95,6 +101,7 @@ func TestProduct(t *testing.T) {
 		t.Run("ends", testEnds)
 		t.Run("requests", testRequests)
 		t.Run("starts", testStarts)
+		t.Run("protocol", testProtocol)
 	})
 }
 
@@ -108,6 +115,7 @@ func testAnswers(t *testing.T) {
 		{"reasoning", "[[fake:think hidden]] [[fake:reply hello]]", "completed", "hello", ""},
 		{"tool", "[[fake:reply I look.]]" + command("echo found") + "[[fake:reply It is {{match:f.und}}.]]", "completed", "It is found.", ""},
 		{"a line of a megabyte", command("seq 1 300000") + "[[fake:reply done]]", "completed", "done", ""},
+		{"no network", command("(echo > /dev/tcp/MODEL) 2> /dev/null && echo reached || echo cut off") + "[[fake:reply {{match:reached|cut off}}]]", "completed", "cut off", ""},
 		{"empty", "[[fake:empty]]", "error", "", "the agent ended without an answer"},
 		{"refusal", "[[fake:refusal no]]", "error", "", "the agent ended without an answer"},
 		{"filter", "[[fake:refusal]]", "error", "", "Codex's turn failed: other"},
@@ -121,7 +129,7 @@ func testAnswers(t *testing.T) {
 		t.Run(c.cell, func(t *testing.T) {
 			st := realCodex(t, subagenttest.Options{}, nil)
 			began := time.Now()
-			run := st.run(t, t.Context(), c.prompt)
+			run := st.run(t, t.Context(), strings.ReplaceAll(c.prompt, "MODEL", strings.ReplaceAll(strings.TrimPrefix(st.model.Origin(), "http://"), ":", "/")))
 			ready := time.Since(began)
 			res, err := run.Wait(t.Context())
 			if err != nil {
@@ -337,6 +345,71 @@ func testStarts(t *testing.T) {
 		}
 		t.Logf("ready in %s", r.Ready)
 	})
+}
+
+// The words of the protocol that this version of Codex knows. One that is new here wants a
+// decision.
+func testProtocol(t *testing.T) {
+	st := realCodex(t, subagenttest.Options{}, nil)
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), st.program, "app-server", "generate-json-schema", "--out", dir)
+	cmd.Env = []string{"HOME=" + st.home, "CODEX_HOME=" + st.home}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	read := func(name string, into any) {
+		t.Helper()
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(data, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var completed struct {
+		Definitions struct {
+			CodexErrorInfo struct {
+				AnyOf []struct {
+					Enum       []string
+					Properties map[string]any
+				}
+			}
+		}
+	}
+	read(filepath.Join("v2", "TurnCompletedNotification.json"), &completed)
+	var words []string
+	for _, alternative := range completed.Definitions.CodexErrorInfo.AnyOf {
+		words = append(words, alternative.Enum...)
+		words = slices.AppendSeq(words, maps.Keys(alternative.Properties))
+	}
+	slices.Sort(words)
+	if diff := cmp.Diff(slices.Sorted(slices.Values(codex.Categories())), words); diff != "" {
+		t.Errorf("words for failures (-ours +theirs):\n%s", diff)
+	}
+	var requests struct {
+		OneOf []struct {
+			Properties struct{ Method struct{ Enum []string } }
+		}
+	}
+	read("ServerRequest.json", &requests)
+	known, refused := 0, []string{}
+	for _, r := range requests.OneOf {
+		for _, method := range r.Properties.Method.Enum {
+			if codex.Known(method) {
+				known++
+				continue
+			}
+			refused = append(refused, method)
+		}
+	}
+	slices.Sort(refused)
+	want := []string{
+		"account/chatgptAuthTokens/refresh", "applyPatchApproval", "attestation/generate", "execCommandApproval", "item/tool/call",
+	}
+	if diff := cmp.Diff(want, refused); diff != "" || known != 5 {
+		t.Errorf("%d requests are known; those that are not (-want +got):\n%s", known, diff)
+	}
 }
 
 // TestHost is the program that is killed while a Codex works for it.
