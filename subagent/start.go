@@ -29,7 +29,12 @@ import (
 // with it is closed, and what went wrong with that is joined to it.
 func (s *Service) Start(ctx context.Context, provider string, req Request) (Run, error) {
 	stack.Grow() // callers that start many at once do so on new goroutines
-	p, resolved, err := s.resolve(ctx, provider, req)
+	return s.start(ctx, provider, &req)
+}
+
+// start is Start on a stack that is big enough.
+func (s *Service) start(ctx context.Context, provider string, req *Request) (Run, error) {
+	p, resolved, err := s.resolve(ctx, provider, *req)
 	if err != nil {
 		return nil, err
 	}
