@@ -5,7 +5,7 @@ package archtest_test
 func house() policy {
 	return policy{
 		floors: []floor{
-			{name: "0", packages: []string{"message", "internal/jsonx", "internal/rpcconn", "internal/proc"}},
+			{name: "0", packages: []string{"message", "internal/jsonx", "internal/rpcconn", "internal/proc", "internal/stack"}},
 			{name: "1", packages: []string{"session", "session/projection", "session/jsonl"}},
 			{name: "2", packages: []string{"llm", "tool", "prompt"}},
 			{name: "3", packages: []string{"agent"}},
