@@ -21,6 +21,9 @@
 //     in the folder and in the folders for temporary files without asking; what it asks for
 //     beyond that, such as a command outside of the sandbox, is accepted, each time once.
 //
+// Where Codex asks for more permissions instead of one action, they hold for the turn at most,
+// which is the child's only one.
+//
 // A Codex that answers that it works under another sandbox, policy or reviewer than it was
 // asked for, as a managed configuration may have it, is not used. The sandbox is that of
 // Codex and holds the commands and edits of its model: not the MCP servers, hooks and rules
