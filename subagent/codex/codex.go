@@ -37,6 +37,7 @@
 package codex
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -102,23 +103,16 @@ func New(cfg Config) (*Provider, error) {
 			return nil, fmt.Errorf("codex: Overrides: %w", err)
 		}
 	}
-	fill(&cfg.Name, DefaultName)
-	fill(&cfg.Command, DefaultCommand)
-	fill(&cfg.EOFGrace, DefaultEOFGrace)
-	fill(&cfg.Grace, DefaultGrace)
+	cfg.Name = cmp.Or(cfg.Name, DefaultName)
+	cfg.Command = cmp.Or(cfg.Command, DefaultCommand)
+	cfg.EOFGrace = cmp.Or(cfg.EOFGrace, DefaultEOFGrace)
+	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
 	p.cfg = cfg
 	p.product = remote.Product{
 		Config: cfg.Config, Install: `Install it with "npm install -g @openai/codex", or give its path.`,
 		Command: p.command, Open: p.open,
 	}
 	return p, nil
-}
-
-func fill[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Name implements subagent.Provider.
