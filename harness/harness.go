@@ -63,8 +63,9 @@ type Options struct {
 	UserAgent string
 	// Compacted is told of every compaction: see compact.Config.Done. nil is nobody.
 	Compacted func(*agent.Agent, compact.Result, error)
-	// NoServers starts none of the configured MCP servers: for whoever assembles a system to
-	// look at it. Their tools are not there then, and filters may name them.
+	// NoServers starts none of the configured MCP servers, and no product: for whoever
+	// assembles a system to look at it. The tools of the servers are not there then, and
+	// filters may name them; variables that products take from Env may be missing.
 	NoServers bool
 	// DemoPace is how long the demo model waits between two pieces of an answer.
 	DemoPace time.Duration
@@ -292,16 +293,21 @@ func (h *Harness) admits(name string) bool {
 // says (design § 4, Trust): no event of a log, and least of all of one that was
 // imported, allows what the run does not.
 func (h *Harness) policy(call *tool.Call) tool.Policy {
-	p := tool.Policy(h.opts.Permission)
-	if p == "" {
-		p = tool.PolicyReadOnly
-	}
+	p := h.permission()
 	a, ok := call.Caller.(*agent.Agent)
 	if !ok {
 		return p
 	}
 	approval, sandbox := a.Session().Policies()
 	return tool.Narrow(p, approval, sandbox)
+}
+
+// permission is the ceiling of the run.
+func (h *Harness) permission() tool.Policy {
+	if h.opts.Permission == "" {
+		return tool.PolicyReadOnly
+	}
+	return tool.Policy(h.opts.Permission)
 }
 
 func (h *Harness) openPrompts(context.Context) error {
@@ -429,6 +435,9 @@ func (h *Harness) openDelegation(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if err := h.openProducts(); err != nil {
+		return err
+	}
 	if err := h.openFollowing(); err != nil {
 		return err
 	}
@@ -494,11 +503,15 @@ func (h *Harness) delegations() ([]delegation, error) {
 	for _, name := range sorted(cfg.Providers) {
 		p, personaKey := cfg.Delegation(name)
 		key := "providers." + name
-		d := delegate.Config{Provider: p.Provider, ToolName: p.ToolName, Background: p.Background, Continuable: p.BackgroundMode == config.ModeContinuable}
+		d := delegate.Config{Provider: p.Registered(), ToolName: p.ToolName, Background: p.Background, Continuable: p.BackgroundMode == config.ModeContinuable}
 		bound(&d, p.MaxDepth)
+		if config.IsProduct(p.Provider) {
+			p.Model, p.MaxTokens = nil, nil // its provider has them
+		}
 		errs = append(errs, h.fill(&d, key, personaKey, p.Description, p.Persona, p.ToolFilter, p.Model, p.MaxTokens, p.OutputSchema))
 		list = append(list, delegation{key, d})
 	}
+	products := cfg.Products()
 	for _, name := range sorted(cfg.Agents) {
 		if name == config.DefaultAgent {
 			continue
@@ -510,6 +523,9 @@ func (h *Harness) delegations() ([]delegation, error) {
 			Continuable: a.BackgroundMode == config.ModeContinuable,
 		}
 		bound(&d, a.MaxDepth)
+		if _, product := products[a.Provider]; product && a.Model != nil {
+			d.Model.Model, a.Model = a.Model.String(), nil // the product's own word for it
+		}
 		errs = append(errs, h.fill(&d, key, personaKey, a.Description, a.Persona, a.Tools, a.Model, a.MaxTokens, a.OutputSchema))
 		list = append(list, delegation{key, d})
 	}

@@ -106,6 +106,9 @@ func describeRequest(req *tool.ApprovalRequest) (text string, hidden int) {
 	}
 	args, hidden := unfold(string(req.Args))
 	b.WriteString(":\n  " + args)
+	if len(req.Path) > 1 {
+		b.WriteString("\n(for the agent " + printable(strings.Join(req.Path, " > ")) + ")")
+	}
 	if req.Reason != "" {
 		b.WriteString("\n(" + printable(req.Reason) + ")")
 	}

@@ -14,6 +14,9 @@ import (
 
 	"github.com/offshoot-dev/offshoot/harness"
 	"github.com/offshoot-dev/offshoot/harness/config"
+	"github.com/offshoot-dev/offshoot/harness/supervise"
+	"github.com/offshoot-dev/offshoot/subagent"
+	"github.com/offshoot-dev/offshoot/subagent/external"
 	"github.com/offshoot-dev/offshoot/tool"
 )
 
@@ -25,7 +28,8 @@ func newConfigCommand(a *app) *cobra.Command {
 		Long: "Prints every value with its source, the routes to models with their default models, the\n" +
 			"model that a run would use and why, the providers of subagents with what they can do, and\n" +
 			"the tools that each agent would see. Keys are never printed, only whether they are set.\n\n" +
-			"--json writes one object: configuration, routes, model or modelError, providers, agents.",
+			"--json writes one object: configuration, routes, model or modelError, providers, supervised,\n" +
+			"agents.",
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			eff, err := a.load(cmd, config.Flags{}, "")
@@ -52,7 +56,10 @@ type overview struct {
 	Model         *modelView        `json:"model,omitempty"`
 	ModelError    string            `json:"modelError,omitempty"`
 	Providers     []providerView    `json:"providers"`
-	Agents        []agentView       `json:"agents"`
+	// Supervised says that processes end with everything they started, whatever happens to
+	// this program (package supervise).
+	Supervised bool        `json:"supervised"`
+	Agents     []agentView `json:"agents"`
 }
 
 type routeView struct {
@@ -71,7 +78,10 @@ type modelView struct {
 }
 
 type providerView struct {
-	Name            string       `json:"name"`
+	Name string `json:"name"`
+	// Product is the kind of product whose processes the children are; empty for agents of
+	// this program.
+	Product         string       `json:"product,omitempty"`
 	Capabilities    capabilities `json:"capabilities"`
 	InheritsContext bool         `json:"inheritsParentContext"`
 }
@@ -88,14 +98,15 @@ type agentView struct {
 	Name     string   `json:"name"`
 	Tool     string   `json:"tool,omitempty"` // the delegation tool; empty for the root
 	Provider string   `json:"provider,omitempty"`
+	Product  string   `json:"product,omitempty"`
 	MaxDepth string   `json:"maxDepth,omitempty"`
-	Tools    []string `json:"tools"`
+	Tools    []string `json:"tools"` // empty for a product, which has its own
 }
 
 // overview assembles what there is to show. The fault is that of a configuration
 // of which no system can be made; the overview has what could be found out then.
 func (a *app) overview(ctx context.Context, eff *config.Effective) (*overview, error) {
-	o := &overview{Configuration: eff, Providers: []providerView{}, Agents: []agentView{}}
+	o := &overview{Configuration: eff, Providers: []providerView{}, Agents: []agentView{}, Supervised: supervise.Active()}
 	for _, name := range eff.RouteNames() {
 		o.Routes = append(o.Routes, a.route(eff, eff.Config.Routes[name]))
 	}
@@ -141,6 +152,7 @@ func why(c config.Choice) string {
 
 // assembled fills in what only the assembled system can tell.
 func (o *overview) assembled(h *harness.Harness, eff *config.Effective) error {
+	products := eff.Config.Products()
 	for _, name := range h.Subagents.Providers() {
 		p, ok := h.Subagents.Provider(name)
 		if !ok {
@@ -148,7 +160,7 @@ func (o *overview) assembled(h *harness.Harness, eff *config.Effective) error {
 		}
 		c := p.Capabilities()
 		o.Providers = append(o.Providers, providerView{
-			Name: name, Capabilities: capabilities{c.OutputSchema, c.DepthLimit, c.ToolFilter, c.Persona},
+			Name: name, Product: products[name].Provider, Capabilities: capabilities{c.OutputSchema, c.DepthLimit, c.ToolFilter, c.Persona},
 			InheritsContext: p.InheritsParentContext(),
 		})
 	}
@@ -156,6 +168,11 @@ func (o *overview) assembled(h *harness.Harness, eff *config.Effective) error {
 	add := func(v agentView, f *config.Filter) error {
 		if v.Tool != "" && h.Tools.Root().Toolset().Lookup(v.Tool) == nil {
 			return nil // no agent has the tool that would start it
+		}
+		if v.Product = products[v.Provider].Provider; v.Product != "" {
+			v.Tools = []string{}
+			o.Agents = append(o.Agents, v)
+			return nil
 		}
 		var err error
 		if v.Tools, err = visible(h, f); err != nil {
@@ -168,7 +185,7 @@ func (o *overview) assembled(h *harness.Harness, eff *config.Effective) error {
 	for _, name := range slices.Sorted(maps.Keys(cfg.Providers)) {
 		p, _ := cfg.Delegation(name)
 		errs = append(errs, add(agentView{
-			Name: name, Tool: p.ToolName, Provider: p.Provider, MaxDepth: p.MaxDepth.String(),
+			Name: name, Tool: p.ToolName, Provider: p.Registered(), MaxDepth: p.MaxDepth.String(),
 		}, p.ToolFilter))
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Agents)) {
@@ -264,6 +281,12 @@ func (a *app) writeOverview(o *overview) error {
 	for _, v := range o.Providers {
 		p.line("%s: %s", printable(v.Name), v.describe())
 	}
+	p.line("\n# processes")
+	if o.Supervised {
+		p.line("they end with everything that they started, also when this program is killed")
+	} else {
+		p.line("their process groups are ended; what leaves its group, and what runs when this program is killed, is not")
+	}
 	p.line("\n# agents and the tools that they see")
 	if servers := slices.Sorted(maps.Keys(eff.Config.MCP)); len(servers) > 0 {
 		p.line("# without those of MCP servers (%s), which are not started here; offshoot doctor counts them", strings.Join(servers, ", "))
@@ -277,7 +300,10 @@ func (a *app) writeOverview(o *overview) error {
 			}
 		}
 		tools := strings.Join(v.Tools, ", ")
-		if tools == "" {
+		switch {
+		case v.Product != "":
+			tools = "its own"
+		case tools == "":
 			tools = "none"
 		}
 		p.line("%s (%s): %s", printable(v.Name), printable(how), printable(tools))
@@ -286,26 +312,21 @@ func (a *app) writeOverview(o *overview) error {
 }
 
 func (v *providerView) describe() string {
-	var can []string
-	for _, c := range []struct {
-		name string
-		has  bool
-	}{
-		{"output schema", v.Capabilities.OutputSchema}, {"depth limit", v.Capabilities.DepthLimit},
-		{"tool filter", v.Capabilities.ToolFilter}, {"persona", v.Capabilities.Persona},
-	} {
-		if c.has {
-			can = append(can, c.name)
-		}
-	}
-	text := strings.Join(can, ", ")
+	c := v.Capabilities
+	text := strings.Join(external.Features(subagent.Capabilities{
+		OutputSchema: c.OutputSchema, DepthLimit: c.DepthLimit, ToolFilter: c.ToolFilter, Persona: c.Persona,
+	}), ", ")
 	if text == "" {
 		text = "no option"
 	}
 	if v.InheritsContext {
 		return text + "; children see the parent's conversation"
 	}
-	return text + "; children start fresh"
+	text += "; children start fresh"
+	if v.Product != "" {
+		text += ", each a process of its own (" + v.Product + ")"
+	}
+	return text
 }
 
 var _ json.Marshaler = (*config.Effective)(nil)

@@ -18,26 +18,30 @@ import (
 	"github.com/offshoot-dev/offshoot/harness"
 	"github.com/offshoot-dev/offshoot/harness/config"
 	"github.com/offshoot-dev/offshoot/session"
+	"github.com/offshoot-dev/offshoot/subagent"
 )
 
 func newDoctorCommand(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check the store, the configuration, the routes to models and the MCP servers",
+		Short: "Check the store, the configuration, the routes to models, the MCP servers and the products",
 		Long: "Says in one line each whether the store opens and all of it can be listed, how big it is and\n" +
 			"how much room the disk has; what the configuration files say; which model a run would use;\n" +
 			"and of each route whether its key is set, whether its endpoint answers (GET /models, 5 s)\n" +
 			"and takes the key; and of each MCP server whether its program is found, whether it starts and\n" +
-			"answers, and how many tools it has: it is started for that, and ended. It changes nothing\n" +
-			"itself, asks no host but those of the servers and of the routes that have a key or need none,\n" +
-			"and never shows a key.\n\n" +
+			"answers, and how many tools it has: it is started for that, and ended. So is each product\n" +
+			"that agents can be delegated to, unless the folder is not trusted: whether it is found, which\n" +
+			"version answers the handshake and how soon, and what can be asked of it. It changes nothing\n" +
+			"itself, asks no host but those of the servers, the products and the routes that have a key or\n" +
+			"need none, and never shows a key.\n\n" +
 			"A route that is not set, or a local server that is not running, is no fault unless the\n" +
 			"configuration uses it. Exit codes: 0 when nothing fails, else 1.\n\n" +
 			"--json writes one object a line: check, name, status (ok, failed, not set, not running or\n" +
 			"not checked), detail; of the store path, sessions, sizeBytes, freeBytes; of routes endpoint,\n" +
 			"keyEnv, key (set, not set, not needed, accepted, refused), reachable, latencyMs, inUse; of MCP\n" +
-			"servers path or endpoint, server, tools, leftOut.",
+			"servers path or endpoint, server, tools, leftOut; of products path, server, latencyMs,\n" +
+			"features.",
 		Args: arguments(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			eff, err := a.load(cmd, config.Flags{}, "")
@@ -62,7 +66,7 @@ const (
 
 // finding is the result of one check, and its form in JSON.
 type finding struct {
-	Check  string `json:"check"` // store, configuration, model, route or mcp
+	Check  string `json:"check"` // store, configuration, model, route, mcp or product
 	Name   string `json:"name,omitempty"`
 	Status string `json:"status"`
 	Detail string `json:"detail,omitempty"`
@@ -82,6 +86,8 @@ type finding struct {
 	Server  string    `json:"server,omitempty"`
 	Tools   *int64    `json:"tools,omitempty"`
 	LeftOut []leftOut `json:"leftOut,omitempty"`
+
+	Features []string `json:"features,omitempty"`
 }
 
 // leftOut is a tool of a server that no agent gets.
@@ -165,7 +171,33 @@ func (a *app) examineAll(ctx context.Context, eff *config.Effective, e *examinat
 		}
 		err = e.add(a.examineServer(ctx, eff, name))
 	}
+	for _, name := range slices.Sorted(maps.Keys(eff.Config.Products())) {
+		if err != nil {
+			return err
+		}
+		err = e.add(a.examineProduct(ctx, eff, name))
+	}
 	return err
+}
+
+// examineProduct starts a product, makes the handshake and ends it.
+func (a *app) examineProduct(ctx context.Context, eff *config.Effective, name string) finding {
+	f := finding{Check: "product", Name: name, Status: checkOK}
+	r, err := harness.ProbeProduct(ctx, eff, name, a.env)
+	f.Path = r.Path
+	if err != nil {
+		f.Status = checkFailed
+		if errors.Is(err, subagent.ErrUntrustedFolder) {
+			f.Status = checkSkipped
+		}
+		_, lines := explain(err)
+		f.Detail = strings.Join(lines, "; ")
+		return f
+	}
+	ready := r.Ready.Milliseconds()
+	f.Server, f.LatencyMS, f.Features = r.About, &ready, r.Features
+	f.Detail = fmt.Sprintf("%s: %s; ready in %d ms; takes %s", r.Path, r.About, ready, strings.Join(append([]string{"a prompt"}, r.Features...), ", "))
+	return f
 }
 
 // examineServer starts an MCP server and ends it.

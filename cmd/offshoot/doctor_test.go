@@ -310,3 +310,46 @@ done
 		t.Errorf("no %q in\n%s", want, o.out)
 	}
 }
+
+// Each product is started, asked and ended; not in a folder that is not trusted.
+func TestDoctorProducts(t *testing.T) {
+	h := newHome(t)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := filepath.Join(h.dir, "mark")
+	h.write(filepath.Join(h.dir, "config.yaml"), "version: 1\nproviders:\n"+
+		"  eye: {provider: dsh, command: "+exe+", env: {FAKEAGENT_AS: dsh, FAKEAGENT: record="+mark+"}}\n"+
+		"  deaf: {provider: dsh, command: "+exe+", env: {FAKEAGENT_AS: dsh, FAKEAGENT: handshake=exit:3}}\n"+
+		"  lost: {provider: dsh, command: no-such-program-here}\n"+
+		"  unset: {provider: dsh, command: "+exe+", envFrom: {A: NOT_SET_ANYWHERE}}\n")
+	_, found := doctor(t, h)
+	for _, title := range []string{"product eye", "product deaf"} {
+		if f := found[title]; f.Status != checkSkipped || !strings.Contains(f.Detail, "offshoot trust "+h.work) {
+			t.Errorf("not trusted: %s: %+v", title, f)
+		}
+	}
+	if _, err := os.Stat(mark); err == nil {
+		t.Error("it was started in a folder that is not trusted")
+	}
+	h.must("trust")
+	o, found := doctor(t, h)
+	if o.code != 1 {
+		t.Errorf("exit code %d", o.code)
+	}
+	if eye := found["product eye"]; eye.Status != checkOK || eye.Path != exe || eye.Server != "fake runtime 0.0.1" || eye.LatencyMS == nil {
+		t.Errorf("%+v", eye)
+	}
+	for title, want := range map[string]string{
+		"product deaf": "handshake: the program ended: exit status 3", "product lost": `"no-such-program-here" is not installed`,
+		"product unset": "NOT_SET_ANYWHERE is not set",
+	} {
+		if f := found[title]; f.Status != checkFailed || !strings.Contains(f.Detail, want) {
+			t.Errorf("%s: %+v", title, f)
+		}
+	}
+	if want := exe + ": fake runtime 0.0.1; ready in "; !strings.Contains(o.out, want) || !strings.Contains(o.out, " ms; takes a prompt\n") {
+		t.Errorf("no %q in\n%s", want, o.out)
+	}
+}

@@ -20,6 +20,7 @@ import (
 	"github.com/offshoot-dev/offshoot/harness"
 	"github.com/offshoot-dev/offshoot/harness/config"
 	"github.com/offshoot-dev/offshoot/harness/supervise"
+	"github.com/offshoot-dev/offshoot/internal/fakeagent"
 	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/session/projection"
@@ -36,6 +37,7 @@ const (
 
 func TestMain(m *testing.M) {
 	supervise.Main()
+	fakeagent.Become()
 	if _, ok := os.LookupEnv(e2eEnv); ok {
 		os.Exit(offshoot())
 	}

@@ -12,6 +12,7 @@ func check(m settings, kinds []string, f *faults) {
 	checkModels(m, f)
 	checkAgents(m, kinds, f)
 	checkProviders(m, kinds, f)
+	checkProducts(m, f)
 	checkModes(m, f)
 	checkRoot(m, f)
 	checkServers(m, f)
@@ -56,7 +57,11 @@ func checkRoutes(m settings, f *faults) {
 func checkModels(m settings, f *faults) {
 	routes := m.entries("routes")
 	for _, s := range m.sorted() {
-		if ref, ok := s.value.(ModelRef); ok && !slices.Contains(routes, ref.Route) {
+		ref, ok := s.value.(ModelRef)
+		if section, _, _ := strings.Cut(s.key, "."); ok && len(s.names) > 0 && IsProduct(m.kindOf(section, s.names[0])) {
+			continue // the product's own word
+		}
+		if ok && !slices.Contains(routes, ref.Route) {
 			f.at(s.source, s.key, "%s", unknownRoute(ref.Route, routes))
 		}
 	}
@@ -89,8 +94,15 @@ func checkAgents(m settings, kinds []string, f *faults) {
 		if _, problem := parseTool(agentToolPrefix + name); problem != "" {
 			f.at(m[key].source, key, "the name makes no tool name: %s", problem)
 		}
-		if kind := m[key+".provider"]; !slices.Contains(kinds, kind.value.(string)) {
-			f.at(kind.source, kind.key, "unknown provider %q; this program has %s", kind.value, strings.Join(kinds, ", "))
+		known := slices.DeleteFunc(m.agentProviders(), func(name string) bool {
+			kind := name
+			if entry, ok := m["providers."+name+".provider"]; ok {
+				kind = entry.value.(string)
+			}
+			return !slices.Contains(kinds, kind)
+		})
+		if kind := m[key+".provider"]; !slices.Contains(known, kind.value.(string)) {
+			f.at(kind.source, kind.key, "unknown provider %q; this program has %s", kind.value, strings.Join(known, ", "))
 		}
 	}
 }

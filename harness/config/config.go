@@ -110,7 +110,7 @@ const DefaultAgent = "default"
 type Agent struct {
 	Name        string
 	Description *string
-	Provider    string // the kind of provider that starts it; empty for the default agent
+	Provider    string // who starts it: a kind of this program, or the name of a product; empty for the default agent
 	Persona     *string
 	Template    *bool // whether Persona is a template; nil: it is, but for a folder that is not trusted
 	Tools       *Filter
@@ -133,7 +133,7 @@ func (a Agent) ToolName() string { return agentToolPrefix + a.Name }
 // Provider binds one provider of children to one delegation tool (seam TOOL-01, TOOL-40).
 type Provider struct {
 	Name        string
-	Provider    string // the kind: spawn, fork, …
+	Provider    string // the kind: spawn, fork, codex, …
 	ToolName    string
 	Description *string
 	Persona     *string
@@ -146,6 +146,9 @@ type Provider struct {
 	BackgroundMode BackgroundMode
 	// OutputSchema is the form of the children's answers, as compact JSON; nil is text.
 	OutputSchema []byte
+	// Product is how its product is started, if its children are one. Its model is then the product's own word for one:
+	// Model.String().
+	Product Product
 }
 
 // BackgroundMode is the kind of child that a delegation tool starts (seam TOOL-40).

@@ -208,7 +208,12 @@ func complete(tree *place, m settings) {
 			m.fill(tree, "routes."+name+".maxRetries", 5)
 		}
 	}
-	if _, said := m["providers"]; !said {
+	completeProducts(tree, m)
+	local := false // whether a tool starts agents of this program
+	for _, name := range m.entries("providers") {
+		local = local || !IsProduct(m.kindOf("providers", name))
+	}
+	if _, said := m["providers"]; !said || !local && len(m.entries("providers")) > 0 {
 		m.fill(tree, "providers", nil)
 		m.fill(tree, "providers.spawn", nil)
 		m.fill(tree, "providers.spawn.provider", spawnKind)

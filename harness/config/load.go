@@ -33,7 +33,7 @@ type LoadOptions struct {
 	AgentFiles []string // agent files to read beside those of the folders, each in the place of the one that defines the same agent
 	DataDir    string   // empty: as Dirs says
 	Trusted    *bool    // the embedding program's own word about the folder; nil: the list of trusted folders
-	Providers  []string // the kinds of provider that this program has; nil: spawn and fork
+	Providers  []string // the kinds of provider that this program has; nil: all of them
 }
 
 // File is a configuration file that Load looked for.
@@ -113,7 +113,7 @@ func LoadPartial(o LoadOptions) (*Effective, error) {
 	if e.agentsAlone(f) {
 		kinds := o.Providers
 		if kinds == nil {
-			kinds = localKinds()
+			kinds = Kinds()
 		}
 		check(m, kinds, f)
 	}
@@ -205,6 +205,8 @@ func distrustValues(r *reader, base settings, plea string) {
 			if kind := s.value.(string); !slices.Contains(localKinds(), kind) {
 				r.f.at(s.source, s.key, "a folder that is not trusted may not start another product (%s)%s", kind, plea)
 			}
+		case trusted:
+			r.f.at(s.source, s.key, "is not taken from a folder that is not trusted%s", plea)
 		case off:
 			if s.value.(bool) {
 				r.f.at(s.source, s.key, "a folder that is not trusted may not switch this on%s", plea)

@@ -55,18 +55,7 @@ func mcpRules() []rule {
 		return []rule{
 			{path: "mcp.*." + key, names: name},
 			{path: "mcp.*." + key + ".*", read: text(value), set: func(c *Config, names []string, v any) {
-				edit(c.MCP, names[0], func(s *MCPServer) {
-					m := field(s)
-					if *m == nil {
-						*m = map[string]string{}
-					}
-					switch v := v.(type) {
-					case secret:
-						(*m)[names[1]] = string(v)
-					case variable:
-						(*m)[names[1]] = string(v)
-					}
-				})
+				edit(c.MCP, names[0], func(s *MCPServer) { putText(field(s), names[1], v) })
 			}},
 		}
 	}

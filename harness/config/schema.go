@@ -18,6 +18,7 @@ const (
 	off                    // switch it off, whatever the user says
 	children               // set it to a provider that stays in this process
 	refused                // nothing; stands at a top-level key
+	trusted                // nothing; stands at a value
 )
 
 // rule is one row of the schema: the pattern of a key ("*" stands for a name), how its value is read and where it goes.
@@ -39,7 +40,7 @@ func schema() []rule {
 		{path: "version", read: number(oneVersion), set: func(c *Config, _ []string, v any) { c.Version = v.(int) }},
 		{path: "model", read: text(parseModel), set: func(c *Config, _ []string, v any) { c.Model = ptr(v.(ModelRef)) }},
 	}
-	return slices.Concat(rules, routeRules(), toolRules(), agentRules(), providerRules(), subagentRules(), mcpRules(), compactionRules(), limitRules(), storeRules())
+	return slices.Concat(rules, routeRules(), toolRules(), agentRules(), providerRules(), productRules(), subagentRules(), mcpRules(), compactionRules(), limitRules(), storeRules())
 }
 
 func oneVersion(s string) (any, string) {

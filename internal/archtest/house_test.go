@@ -158,6 +158,7 @@ func house() policy {
 			{"llm/internal/wire/exchange.go", "the idle timer of one exchange: stopped when its body is closed"},
 			{"session/ahead.go", "the reader ahead of a long log: the sequence waits for it before it ends"},
 			{"session/flush.go", "the write-behind window: a closed session's callback only takes the lock and leaves"},
+			{"internal/fakeagent/dsh.go", "the turns of a runtime: it waits for them"},
 			{"internal/fakeagent/fakeagent.go", "the protocol of an agent: Serve returns with it, or its process ends"},
 			{"internal/fakeagent/launch.go", "an agent that looks like a process: Link.Close waits for it"},
 			{"internal/fakeagent/program.go", "the signals of a program: ends with the process"},

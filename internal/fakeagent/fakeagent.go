@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -105,7 +106,7 @@ func Parse(prompt string) (Play, error) {
 // blanks between them:
 //
 //	STAGE=exit:N   STAGE=silent   STAGE=garbage   STAGE=long   STAGE=error   STAGE=version
-//	ignore=eof     ignore=term
+//	ignore=eof     ignore=term     record=FILE (every line that comes is appended to it)
 //
 // where the stages are start, handshake, session and prompt: at start nothing was read
 // yet, at the others their request was. Silent answers nothing more; garbage is a line that
@@ -126,6 +127,8 @@ type Faults struct {
 	At map[string]string
 	// IgnoreEOF and IgnoreTerm: the end of its input, and the request to end, change nothing.
 	IgnoreEOF, IgnoreTerm bool
+	// Record is a file to which every line that comes is appended; "" is none.
+	Record string
 }
 
 // ParseFaults reads the value of Variable.
@@ -138,6 +141,8 @@ func ParseFaults(text string) (Faults, error) {
 			f.IgnoreEOF = true
 		case word == "ignore=term":
 			f.IgnoreTerm = true
+		case key == "record" && value != "":
+			f.Record = value
 		case (key == Start || key == Handshake || key == Session || key == Prompt) && value != "":
 			f.At[key] = value
 		default:
@@ -164,8 +169,9 @@ type Agent struct {
 
 	mu   sync.Mutex // guards the output
 	quit chan int   // takes the status of an agent that ends in the middle
-	// ended is closed when the input ends.
-	ended chan struct{}
+	// ended is closed when the input ends, or the client has said that it will.
+	ended   chan struct{}
+	endOnce sync.Once
 }
 
 // New returns an agent that reads from in and writes to out.
@@ -180,7 +186,7 @@ func New(play func(string) (Play, error), faults Faults, args []string, in io.Re
 // turn that was left.
 func (a *Agent) Serve(p Protocol) int {
 	if a.strike(Start, nil) {
-		<-a.quit // silent, or on its way out
+		return <-a.quit // silent, or on its way out
 	}
 	done := make(chan int, 1)
 	go func() { done <- p(a) }()
@@ -199,11 +205,27 @@ func (a *Agent) Serve(p Protocol) int {
 func (a *Agent) Next() (json.RawMessage, bool) {
 	line, err := a.in.Next()
 	if err != nil {
-		close(a.ended)
+		a.Leave()
+		return nil, false
+	}
+	if a.Record != "" && !a.record(line) {
+		a.Quit(2)
 		return nil, false
 	}
 	return append(json.RawMessage(nil), line...), true
 }
+
+func (a *Agent) record(line []byte) bool {
+	f, err := os.OpenFile(a.Record, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return false
+	}
+	_, err = f.Write(append(line[:len(line):len(line)], '\n'))
+	return errors.Join(err, f.Close()) == nil
+}
+
+// Leave has turns that hold end, as at the end of the input.
+func (a *Agent) Leave() { a.endOnce.Do(func() { close(a.ended) }) }
 
 // Send writes a message as a line.
 func (a *Agent) Send(message any) {

@@ -3,8 +3,8 @@ package fakeagent
 // Named returns the protocol of a name, or nil.
 func Named(name string) Protocol {
 	switch name {
-	case "":
-		return nil
+	case "dsh":
+		return dsh
 	}
 	return nil
 }

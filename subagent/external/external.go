@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/tool"
 )
 
@@ -145,8 +146,20 @@ type Report struct {
 	About string
 	// Ready is how long it took from the start to the end of the handshake.
 	Ready time.Duration
-	// Features are words for what its provider offers with it.
-	Features []string
+}
+
+// Features are the words for the capabilities of a provider.
+func Features(c subagent.Capabilities) []string {
+	var words []string
+	for _, w := range []struct {
+		has  bool
+		word string
+	}{{c.OutputSchema, "output schema"}, {c.DepthLimit, "depth limit"}, {c.ToolFilter, "tool filter"}, {c.Persona, "persona"}} {
+		if w.has {
+			words = append(words, w.word)
+		}
+	}
+	return words
 }
 
 // ErrNotFound says that a product's program is not installed.

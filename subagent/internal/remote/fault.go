@@ -14,17 +14,12 @@ import (
 // wrote, but for numbers and the names that its protocol defines.
 type Fault struct {
 	Msg string
-	// Err is what is behind it, for the log alone.
+	// Err is what is behind it, for the program's log alone.
 	Err error
 }
 
-// Error says what is behind it too: use [Words] for what is shown.
-func (f *Fault) Error() string {
-	if f.Err == nil {
-		return f.Msg
-	}
-	return f.Msg + ": " + f.Err.Error()
-}
+// Error is the words alone.
+func (f *Fault) Error() string { return f.Msg }
 
 func (f *Fault) Unwrap() error { return f.Err }
 
@@ -73,6 +68,10 @@ func exitWords(e proc.Exit) string {
 func (p *Product) log(what string, err error) {
 	defer func() { _ = recover() }()
 	s := err.Error()
+	var fault *Fault
+	if errors.As(err, &fault) && fault.Err != nil {
+		s += ": " + fault.Err.Error()
+	}
 	if len(s) > maxLogged {
 		s = s[:maxLogged]
 	}

@@ -81,6 +81,7 @@ type Talk interface {
 	// Said returns the text of the answer so far. It does not wait.
 	Said() string
 	// Interrupt asks the product to stop a turn that is open, and returns when it was asked.
+	// ErrNoInterrupt says that the protocol has no such request.
 	Interrupt(ctx context.Context) error
 	// About is the product's name and version as it gave them, or "".
 	About() string
@@ -88,6 +89,10 @@ type Talk interface {
 	// ended by then.
 	Close() error
 }
+
+// ErrNoInterrupt says that a product cannot be asked to stop a turn: its end is that of its
+// process.
+var ErrNoInterrupt = errors.New("the protocol has no interrupt")
 
 // Leaver is a Talk whose product is told that it will be closed, before its input ends.
 type Leaver interface {
@@ -409,4 +414,12 @@ func Clean(s string) string {
 		}
 	}
 	return s
+}
+
+// Model is what the request overrides of the model.
+func (c *Child) Model() subagent.Model {
+	if c.req == nil {
+		return subagent.Model{}
+	}
+	return c.req.Model
 }

@@ -95,7 +95,10 @@ func (r *run) attend(turn context.Context) {
 	}
 	ctx, stop := context.WithTimeout(turn, interruptBound)
 	defer stop()
-	if err := r.talk.Interrupt(ctx); err != nil {
+	switch err := r.talk.Interrupt(ctx); {
+	case errors.Is(err, ErrNoInterrupt):
+		stop()
+	case err != nil:
 		r.child.product.log("interrupt", err)
 	}
 	select {
@@ -168,6 +171,9 @@ func (c *Child) result(out Outcome) subagent.Result {
 	}
 	return res
 }
+
+// Said returns the text so far of a run that Start returned.
+func Said(of subagent.Run) string { return of.(*run).talk.Said() }
 
 // ID implements subagent.Run.
 func (r *run) ID() session.ID { return r.child.ID }
