@@ -1,6 +1,8 @@
 package acp
 
 import (
+	"context"
+
 	"github.com/offshoot-dev/offshoot/internal/proc"
 	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/subagent/internal/remote"
@@ -17,3 +19,8 @@ func Said(run subagent.Run) string { return remote.Said(run) }
 
 // SetRoom sets how many bytes an agent may say in a turn.
 func SetRoom(p *Provider, n int) { p.room = n }
+
+// Open makes the handshake for a child of a provider.
+func Open(ctx context.Context, p *Provider, c *remote.Child, link remote.Link) (remote.Talk, error) {
+	return p.open(ctx, c, link)
+}
