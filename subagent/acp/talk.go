@@ -166,9 +166,6 @@ func (t *talk) Interrupt(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if t.turn.Err() != nil {
-		return nil
-	}
 	return t.conn.Notify(ctx, methodCancel, object{"sessionId": session})
 }
 
