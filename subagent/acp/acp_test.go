@@ -9,6 +9,7 @@ import (
 
 	"github.com/offshoot-dev/offshoot/internal/fakeagent"
 	"github.com/offshoot-dev/offshoot/internal/proc"
+	"github.com/offshoot-dev/offshoot/internal/products"
 	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/subagent/acp"
 	"github.com/offshoot-dev/offshoot/subagent/external"
@@ -46,14 +47,12 @@ func provider(t testing.TB, cfg acp.Config) *acp.Provider {
 type fake struct {
 	*acp.Provider
 	dir   string // where it works
-	lines string // the file with what it was sent
-	token string // in the arguments of its processes
+	lines string // the file with what it was sent; its name is in the environment of its processes
 }
 
 func newFake(t testing.TB, faults string, change func(*acp.Config)) *fake {
 	t.Helper()
-	f := &fake{dir: t.TempDir(), token: "token=" + filepath.Base(t.TempDir()) + filepath.Base(filepath.Dir(t.TempDir()))}
-	f.lines = filepath.Join(t.TempDir(), "lines")
+	f := &fake{dir: t.TempDir(), lines: filepath.Join(t.TempDir(), "lines")}
 	cfg := acp.Config{Config: external.Config{
 		Env:      map[string]string{fakeagent.As: "acp", fakeagent.Variable: faults + " record=" + f.lines},
 		Dir:      f.dir,
@@ -62,7 +61,6 @@ func newFake(t testing.TB, faults string, change func(*acp.Config)) *fake {
 	if change != nil {
 		change(&cfg)
 	}
-	cfg.Args = append(cfg.Args, f.token)
 	f.Provider = provider(t, cfg)
 	return f
 }
@@ -81,9 +79,7 @@ func (f *fake) gone(t testing.TB) {
 	if n := acp.Active(f.Provider); n != 0 {
 		t.Errorf("%d children hold a process", n)
 	}
-	if left := processes(t, f.token); len(left) > 0 {
-		t.Errorf("left: %q", left)
-	}
+	products.Empty(t, "left of the agent", func() []string { return products.Marked(t, f.lines) })
 }
 
 // sent returns the lines that the agent was sent.
@@ -94,35 +90,6 @@ func (f *fake) sent(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return string(lines)
-}
-
-// processes returns the argument lists, joined by blanks, that have a word in them.
-func processes(t testing.TB, word string) (found []string) {
-	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		args, _ := os.ReadFile(file) // it may have ended meanwhile
-		if line := strings.ReplaceAll(string(args), "\x00", " "); strings.Contains(line, word) {
-			found = append(found, line)
-		}
-	}
-	return found
-}
-
-// until polls for what happens in another process.
-func until(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	limit := time.After(30 * time.Second)
-	for !done() {
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-limit:
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
 }
 
 // OOPX-05…08, OOPX-14, OOPX-17, OOPX-18: the contract of a one-shot run, with an agent that

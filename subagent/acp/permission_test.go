@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/internal/products"
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/subagent"
@@ -157,7 +158,7 @@ func TestStrayQuestion(t *testing.T) {
 	if res, err := run.Wait(t.Context()); err != nil || res.StopReason != subagent.StopCompleted || message.JoinText(res.Output) != "so" {
 		t.Errorf("%+v, %v", res, err)
 	}
-	until(t, "the answer", func() bool { return strings.Contains(f.sent(t), `"result":{"outcome":{"outcome":"cancelled"}}`) })
+	products.Until(t, "the answer", func() bool { return strings.Contains(f.sent(t), `"result":{"outcome":{"outcome":"cancelled"}}`) })
 	if got, want := decisions(parent), "agent:execute call 1, cancelled"; got != want {
 		t.Errorf("the log holds %s, want %s", got, want)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/internal/products"
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/subagent/acp"
@@ -142,7 +142,7 @@ func TestCancelledStart(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			stop := errors.New("stop")
 			go func() {
-				until(t, "the agent", func() bool { return acp.Active(f.Provider) == 1 })
+				products.Until(t, "the agent", func() bool { return acp.Active(f.Provider) == 1 })
 				cancel(stop)
 			}()
 			if _, err := s.Service.Start(ctx, f.Name(), subagenttest.Request(s.Parent(t), "x")); !errors.Is(err, stop) {
@@ -178,7 +178,7 @@ func TestCancel(t *testing.T) {
 			s := f.system(t, subagenttest.Options{})
 			ctx, cancel := context.WithCancel(t.Context())
 			run := s.Start(t, ctx, f.Name(), subagenttest.Request(s.Parent(t), c.prompt))
-			until(t, "what it says", func() bool { return acp.Said(run) == c.text })
+			products.Until(t, "what it says", func() bool { return acp.Said(run) == c.text })
 			cancel()
 			res := subagenttest.Await(t, run)
 			if got := message.JoinText(res.Output); res.StopReason != subagent.StopAborted || got != c.text || res.Diagnostic != "" {
@@ -197,26 +197,37 @@ func place(lines, method string) int {
 	return slices.IndexFunc(strings.Split(lines, "\n"), func(l string) bool { return strings.Contains(l, `"method":"`+method+`"`) })
 }
 
-// OOPX-10: what an agent started and forgot ends with it.
+// OOPX-10: what an agent started and forgot ends with it, also when this program is killed.
 func TestLinger(t *testing.T) {
-	n := fmt.Sprintf("%d.%09d", 7200+os.Getpid()%1000, time.Now().Nanosecond())
-	f := newFake(t, "", func(c *acp.Config) { c.Permission = external.Allow })
-	s := f.system(t, subagenttest.Options{})
-	prompt := "[[agent:run sleep " + n + " & setsid sleep " + n + " & setsid sh -c 'sleep " + n + " & exit' & true]][[agent:say done]]"
-	run := s.Start(t, t.Context(), f.Name(), subagenttest.Request(s.Parent(t), prompt))
+	script, lingering := products.Linger(t)
+	run := linger(t, script)
+	products.Until(t, "its processes linger", func() bool { return len(lingering()) == 4 })
 	if res, err := run.Wait(t.Context()); err != nil || message.JoinText(res.Output) != "allowed done" {
-		t.Fatalf("%+v, %v", res, err)
-	}
-	if _, err := os.Stat("/proc/self/cmdline"); err == nil {
-		until(t, "three processes", func() bool { return len(processes(t, "sleep "+n+" ")) >= 3 })
+		t.Errorf("%+v, %v", res, err)
 	}
 	if err := run.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if left := processes(t, "sleep "+n); len(left) > 0 {
-		t.Errorf("left: %q", left)
+	products.Empty(t, "lingering", lingering)
+	script, lingering = products.Linger(t)
+	products.KillHost(t, "TestLingerHost", script, lingering)
+}
+
+func linger(t *testing.T, script string) subagent.Run {
+	t.Helper()
+	f := newFake(t, "", func(c *acp.Config) { c.Permission = external.Allow })
+	s := f.system(t, subagenttest.Options{})
+	return s.Start(t, t.Context(), f.Name(), subagenttest.Request(s.Parent(t), "[[agent:run sh "+script+" &]][[agent:say done]]"))
+}
+
+// TestLingerHost is the program that is killed.
+func TestLingerHost(t *testing.T) {
+	script := os.Getenv(products.HostVariable)
+	if script == "" {
+		t.Skip("it is a part of TestLinger")
 	}
-	f.gone(t)
+	linger(t, script)
+	<-t.Context().Done()
 }
 
 // What an agent is sent, to the letter: its folder and the prompt, and of this client that
