@@ -8,6 +8,7 @@ import (
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/harness/config"
 	"github.com/offshoot-dev/offshoot/subagent"
+	"github.com/offshoot-dev/offshoot/subagent/acp"
 	"github.com/offshoot-dev/offshoot/subagent/dsh"
 	"github.com/offshoot-dev/offshoot/subagent/external"
 	"github.com/offshoot-dev/offshoot/tool"
@@ -58,6 +59,8 @@ func newProduct(eff *config.Effective, p config.Provider, base external.Config) 
 	var provider productProvider
 	var err error
 	switch p.Provider {
+	case config.KindACP:
+		provider, err = acp.New(acp.Config{Config: base, Mode: p.Product.Mode, ReadOnlyMode: p.Product.ReadOnlyMode})
 	case config.KindDSH:
 		c := dsh.Config{Config: base, ModelProvider: p.Product.ModelProvider, Model: model}
 		if p.MaxTokens != nil {

@@ -13,6 +13,7 @@ import (
 func TestProductsAreMounted(t *testing.T) {
 	eff := configured(t, `providers:
   rt: {provider: dsh, command: no-such-program}
+  any: {provider: acp, command: no-such-program, mode: work, readOnlyMode: look}
   said: {provider: dsh, command: no-such-program, description: Knows the ropes.}
 agents:
   far: {provider: rt, model: some-model}
@@ -27,7 +28,7 @@ agents:
 		}
 	})
 	for tool, want := range map[string]string{
-		"subagent_rt": "The subagent is the agent harness rt: a program of its own", "subagent_said": "Knows the ropes.",
+		"subagent_rt": "The subagent is the agent harness rt: a program of its own", "subagent_said": "Knows the ropes.", "subagent_any": "The subagent is the agent any: a program of its own",
 		"subagent_far": "The subagent is the agent harness rt: a program of its own", "subagent": "",
 	} {
 		c := h.Tools.Root().Toolset().Lookup(tool)

@@ -109,6 +109,9 @@ func (p *Provider) Probe(ctx context.Context, dir string) (external.Report, erro
 	return p.product.Probe(ctx, dir)
 }
 
+// Abort kills every agent without any grace: for a program that is told to end at once.
+func (p *Provider) Abort() error { return p.product.Abort() }
+
 // command refuses a start that cannot be kept within what is permitted.
 func (p *Provider) command(_ context.Context, c *remote.Child) (remote.Command, error) {
 	if c.Access.ReadOnly && p.cfg.ReadOnlyMode == "" {
