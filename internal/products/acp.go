@@ -40,12 +40,12 @@ func (h Harness) ACP(dir string, model *fakemodel.Server) (Runtime, error) {
 }
 
 // OpencodeACP returns how to start opencode as an ACP agent against a fake model with the OpenAI dialect. All that it keeps
-// is below dir, an existing folder. It asks for leave for commands and edits. In a folder with plugins it would install their
+// is below dir, an existing folder. It asks for leave for everything but reading, unless OPENCODE_PERMISSION is taken from its
+// environment. In a folder with plugins it would install their
 // library; there is no registry here. Opencode must be there: see Need.
 func (a Agents) OpencodeACP(dir string, model *fakemodel.Server) (Runtime, error) {
 	config, err := json.Marshal(object{
 		"model": "fake/fake-model", "small_model": "fake/fake-model", "autoupdate": false, "share": "disabled",
-		"permission": object{"bash": "ask", "edit": "ask"},
 		"provider": object{"fake": object{
 			"npm": "@ai-sdk/openai-compatible", "name": "Fake", "options": object{"baseURL": model.URL(), "apiKey": "x"},
 			"models": object{"fake-model": object{"name": "Fake", "tool_call": true, "limit": object{"context": 100000, "output": 8000}}},
@@ -63,6 +63,7 @@ func (a Agents) OpencodeACP(dir string, model *fakemodel.Server) (Runtime, error
 		Env: map[string]string{
 			"HOME": dir, "XDG_CONFIG_HOME": dir + "/config", "XDG_DATA_HOME": dir + "/data", "XDG_STATE_HOME": dir + "/state", "XDG_CACHE_HOME": dir + "/cache",
 			"OPENCODE_CONFIG": path, "OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+			"OPENCODE_PERMISSION": `{"*":"ask","read":"allow","glob":"allow","grep":"allow","list":"allow"}`,
 			"npm_config_registry": "http://127.0.0.1:1/", "npm_config_fetch_retries": "0",
 		},
 	}, nil

@@ -50,7 +50,8 @@ type Config struct {
 	Mode string
 	// ReadOnlyMode is the id of the mode in which the agent changes nothing. It takes the
 	// place of Mode where the parent may only read; "" refuses such starts. That the agent
-	// keeps to it is the agent's word.
+	// keeps to it is the agent's word: some run commands in such a mode, unasked unless they
+	// are configured to ask.
 	ReadOnlyMode string
 }
 

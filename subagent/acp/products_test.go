@@ -134,6 +134,7 @@ func (st *stage) run(t *testing.T, ctx context.Context, prompt string) subagent.
 // cell is one turn of an agent and what comes of it.
 type cell struct {
 	name, prompt string
+	change       func(*acp.Config)
 	permission   external.Permission
 	approver     tool.Approver
 	reason       subagent.StopReason
@@ -143,17 +144,24 @@ type cell struct {
 	made         bool   // whether the file is there afterwards
 }
 
-// made stands in a prompt for the path of a file.
+// made stands in a prompt for the path of a file outside of the folder to work in. Inside, it is called "made".
 const made = "{made}"
 
 func (p product) cells(t *testing.T, cells ...cell) {
 	for _, c := range cells {
 		t.Run(p.name+"/"+c.name, func(t *testing.T) {
 			p.parallel(t)
-			st := p.stage(t, c.approver, func(cfg *acp.Config) { cfg.Permission = c.permission })
-			file := filepath.Join(t.TempDir(), "made")
+			st := p.stage(t, c.approver, func(cfg *acp.Config) {
+				if cfg.Permission = c.permission; c.change != nil {
+					c.change(cfg)
+				}
+			})
+			if err := os.WriteFile(filepath.Join(st.dir, "there"), []byte("a word"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			outside, inside := filepath.Join(t.TempDir(), "made"), filepath.Join(st.dir, "made")
 			began := time.Now()
-			res := subagenttest.Await(t, st.run(t, t.Context(), strings.ReplaceAll(c.prompt, made, file)))
+			res := subagenttest.Await(t, st.run(t, t.Context(), strings.ReplaceAll(c.prompt, made, outside)))
 			t.Logf("ended in %s", time.Since(began).Round(time.Millisecond))
 			if got := message.JoinText(res.Output); res.StopReason != c.reason || got != c.text || res.Diagnostic != c.diagnostic {
 				t.Errorf("%s, %q, %q; want %s, %q, %q", res.StopReason, got, res.Diagnostic, c.reason, c.text, c.diagnostic)
@@ -161,8 +169,10 @@ func (p product) cells(t *testing.T, cells ...cell) {
 			if got := decisions(st.parent); !strings.HasSuffix(got, c.log) || c.log == "" && got != "" {
 				t.Errorf("the log holds %q, want %q", got, c.log)
 			}
-			if _, err := os.Stat(file); (err == nil) != c.made {
-				t.Errorf("the file: %v", err)
+			_, err := os.Stat(outside)
+			_, err2 := os.Stat(inside)
+			if (err == nil || err2 == nil) != c.made {
+				t.Errorf("the file: %v, %v", err, err2)
 			}
 			if p.modelled && st.model.Total() == 0 {
 				t.Error("it never asked the fake model")
@@ -287,7 +297,7 @@ func TestHarness(t *testing.T) {
 
 // OOPX-06, OOPX-07, OOPX-10, OOPX-13, OOPX-14: opencode.
 func TestOpencode(t *testing.T) {
-	leave := `[[fake:tool bash {"command":"touch ` + made + `","description":"w"}]] [[fake:reply done]]`
+	leave := `[[fake:tool bash {"command":"touch made","description":"w"}]] [[fake:reply done]]`
 	opencode.cells(t,
 		cell{name: "reply", prompt: "[[fake:think hidden]] [[fake:reply hello]]", reason: "completed", text: "hello"},
 		cell{name: "token limit", prompt: "[[fake:length part]]", reason: "completed", text: "part"}, // it says end_turn
@@ -295,6 +305,22 @@ func TestOpencode(t *testing.T) {
 		cell{name: "empty", prompt: "[[fake:empty]]", reason: "error", diagnostic: "the agent ended without an answer"},
 		cell{name: "permission allowed", prompt: leave, permission: external.Allow, reason: "completed", text: "done", log: "allowed-once", made: true},
 		cell{name: "permission denied", prompt: leave, permission: external.Deny, reason: "error", diagnostic: "the agent ended without an answer", log: "rejected"},
+	)
+	opencode.cells(t,
+		// In its mode plan it edits nothing, and still runs commands, unless it is told to ask for them.
+		cell{
+			name: "mode", prompt: `[[fake:tool write {"filePath":"made","content":"x"}]] [[fake:reply done]]`,
+			change: func(c *acp.Config) { c.Mode = "plan"; delete(c.Env, "OPENCODE_PERMISSION") },
+			reason: "completed", text: "done",
+		},
+		cell{
+			name: "read-only", prompt: `[[fake:tool read {"filePath":"there"}]] [[fake:reply there is {{match:a word}}]] [[fake:tool bash {"command":"touch made","description":"w"}]]`,
+			change: func(c *acp.Config) {
+				c.ReadOnlyMode = "plan"
+				c.Policy = func(*agent.Agent) tool.Policy { return tool.PolicyReadOnly }
+			},
+			permission: external.Allow, reason: "completed", text: "there is a word", log: "rejected",
+		},
 	)
 	asked := func(st *stage, _ string) bool { return st.model.InFlight() > 0 }
 	opencode.cancels(t, "cancel mid-stream", "[[fake:reply part]] [[fake:stall]]", func(_ *stage, said string) bool { return said == "part" })
