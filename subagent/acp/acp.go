@@ -22,6 +22,7 @@
 package acp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,12 +77,8 @@ func New(cfg Config) (*Provider, error) {
 	case cfg.Command == "":
 		return nil, errors.New("acp: Command is required: many agents speak this protocol")
 	}
-	if cfg.EOFGrace == 0 {
-		cfg.EOFGrace = DefaultEOFGrace
-	}
-	if cfg.Grace == 0 {
-		cfg.Grace = DefaultGrace
-	}
+	cfg.EOFGrace = cmp.Or(cfg.EOFGrace, DefaultEOFGrace)
+	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
 	p := &Provider{cfg: cfg, room: maxAnswer}
 	p.product = remote.Product{
 		Config: cfg.Config, Install: "Give the command that starts an agent which speaks the Agent Client Protocol.",
