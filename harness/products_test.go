@@ -13,6 +13,7 @@ import (
 func TestProductsAreMounted(t *testing.T) {
 	eff := configured(t, `providers:
   rt: {provider: dsh, command: no-such-program}
+  any: {provider: acp, command: no-such-program, mode: work, readOnlyMode: look}
   codex: {provider: codex, command: no-such-program, modelProvider: p}
   said: {provider: dsh, command: no-such-program, description: Knows the ropes.}
 agents:
@@ -29,6 +30,7 @@ agents:
 	})
 	for tool, want := range map[string]string{
 		"subagent_rt": "The subagent is the agent harness rt: a program of its own", "subagent_said": "Knows the ropes.",
+		"subagent_any":   "The subagent is the agent any: a program of its own",
 		"subagent_codex": "The subagent is Codex, a coding agent",
 		"subagent_far":   "The subagent is the agent harness rt: a program of its own", "subagent": "",
 	} {

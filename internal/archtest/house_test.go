@@ -93,7 +93,7 @@ func house() policy {
 		// children of other products.
 		catalogue: []section{
 			{prefix: "REG", last: 24, done: true},
-			{prefix: "CAP", last: 13, done: true, open: []int{10}},
+			{prefix: "CAP", last: 13, done: true},
 			{prefix: "REQ", last: 16, done: true},
 			{prefix: "ERR", last: 4, done: true},
 			{prefix: "DES", last: 29, done: true},
@@ -158,6 +158,7 @@ func house() policy {
 			{"llm/internal/wire/exchange.go", "the idle timer of one exchange: stopped when its body is closed"},
 			{"session/ahead.go", "the reader ahead of a long log: the sequence waits for it before it ends"},
 			{"session/flush.go", "the write-behind window: a closed session's callback only takes the lock and leaves"},
+			{"internal/fakeagent/acp.go", "the turns of an agent: it waits for them"},
 			{"internal/fakeagent/dsh.go", "the turns of a runtime: it waits for them"},
 			{"internal/fakeagent/codex.go", "a turn: the server waits for it before it returns"},
 			{"internal/fakeagent/fakeagent.go", "the protocol of an agent: Serve returns with it, or its process ends"},
@@ -168,6 +169,7 @@ func house() policy {
 			{"store/sqlite/sqlite.go", "group commit and heartbeat: Store.Close waits for it"},
 			{"store/storetest/write.go", "concurrent writers: the test waits for them"},
 			{"subagent/internal/inproc/run.go", "the release of a run: every Close waits for it; the AfterFunc on the caller's ctx is stopped at settlement"},
+			{"subagent/acp/talk.go", "the AfterFunc on the end of a turn only ends the wait for an answer, and is stopped with it"},
 			{"subagent/internal/remote/run.go", "the turn, its watcher, the release of a run: every Close waits for them; the AfterFunc on the caller's ctx is stopped by the release"},
 			{"subagent/internal/remote/access.go", "the AfterFunc on a run's cancel only ends the wait for an answer, and is stopped with it"},
 			{"subagent/observe.go", "an observer: its stop function waits for gone"},

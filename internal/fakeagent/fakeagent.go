@@ -37,7 +37,8 @@ type Play struct {
 	Structured string
 	// Noise is sent between the pieces: "notice" is a message that the protocol does not
 	// know, "garbage" a line that is no JSON, "late" puts the answer to the prompt's request
-	// behind everything that it brings about, where the protocol allows that.
+	// behind everything that it brings about, where the protocol allows that. A protocol may
+	// have more kinds of its own.
 	Noise string
 	// Exit ends the process with this status in place of an end; 0 does not.
 	Exit int

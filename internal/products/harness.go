@@ -48,14 +48,19 @@ type plugin struct {
 	Config map[string]any `json:"config,omitempty"`
 }
 
-// pluginList renders the list of an SDK server that writes its sessions below root, with a shell and three ways to
+type object = map[string]any
+
+func row(name string, config object) plugin {
+	return plugin{ID: name, Name: "@deepseek-ai/" + name, Config: config}
+}
+
+// pluginList renders the list of an SDK server; see plugins.
+func pluginList(root string, p Persistence) ([]byte, error) { return render(plugins(root, p)) }
+
+// plugins are the list of an SDK server that writes its sessions below root, with a shell and three ways to
 // delegate: subagent and fork wait for their child, background does not. Its provider retries as often as it does
-// unconfigured, but hardly waits. The runtime reads YAML, of which JSON is a part.
-func pluginList(root string, p Persistence) ([]byte, error) {
-	type object = map[string]any
-	row := func(name string, config object) plugin {
-		return plugin{ID: name, Name: "@deepseek-ai/" + name, Config: config}
-	}
+// unconfigured, but hardly waits.
+func plugins(root string, p Persistence) []plugin {
 	delegation := func(tool, provider string, more object) plugin {
 		config := object{"toolName": tool, "provider": provider}
 		for key, value := range more {
@@ -67,7 +72,7 @@ func pluginList(root string, p Persistence) ([]byte, error) {
 	if p.Compressed {
 		compression = "zstd"
 	}
-	data, err := json.MarshalIndent([]plugin{
+	return []plugin{
 		row("cordis-plugin-timer", nil),
 		row("dsh-llm", nil),
 		row("dsh-session", nil),
@@ -96,7 +101,12 @@ func pluginList(root string, p Persistence) ([]byte, error) {
 		delegation("fork", "fork", object{"enableRunInBackground": false}),
 		delegation("background", "spawn", object{"backgroundMode": "continuable"}),
 		row("dsh-sdk-jsonrpc-server", nil),
-	}, "", "  ")
+	}
+}
+
+// render writes a list as the runtime reads it: in YAML, of which JSON is a part.
+func render(list []plugin) ([]byte, error) {
+	data, err := json.MarshalIndent(list, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("render the plugin list: %w", err)
 	}
@@ -113,16 +123,21 @@ type Runtime struct {
 // Runtime returns how to start the SDK server against a fake model with the DeepSeek dialect. All that it keeps is below
 // dir, an existing folder.
 func (h Harness) Runtime(dir string, model *fakemodel.Server) (Runtime, error) {
-	data, err := pluginList(filepath.Join(dir, "sessions"), Persistence{})
+	return h.boot(dir, model, plugins(filepath.Join(dir, "sessions"), Persistence{}))
+}
+
+// boot returns how to run a plugin list, which it writes into dir.
+func (h Harness) boot(dir string, model *fakemodel.Server, list []plugin) (Runtime, error) {
+	data, err := render(list)
 	if err != nil {
 		return Runtime{}, err
 	}
-	plugins := filepath.Join(dir, "plugins.yml")
-	if err := os.WriteFile(plugins, data, 0o600); err != nil {
+	path := filepath.Join(dir, "plugins.yml")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
 		return Runtime{}, err
 	}
 	return Runtime{
-		Command: h.Node, Args: []string{h.Boot, plugins},
+		Command: h.Node, Args: []string{h.Boot, path},
 		Env: map[string]string{"HOME": dir, "DEEPSEEK_API_KEY": "sk-fake", "DEEPSEEK_BASE_URL": model.Origin()},
 	}, nil
 }

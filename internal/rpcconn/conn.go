@@ -76,7 +76,7 @@ type Conn struct {
 	calls  atomic.Uint64
 
 	mu        sync.Mutex // guards following
-	pending   map[string]chan message
+	pending   map[string]*Pending
 	abandoned map[string]struct{} // calls that were given up; an answer may still come
 	open      map[string]struct{} // requests of the peer that are not answered
 	answering int
@@ -94,7 +94,7 @@ func New(ctx context.Context, r io.ReadCloser, w io.WriteCloser, cfg Config) *Co
 		cfg.MaxRequests = DefaultMaxRequests
 	}
 	c := &Conn{
-		cfg: cfg, pending: map[string]chan message{}, abandoned: map[string]struct{}{}, open: map[string]struct{}{},
+		cfg: cfg, pending: map[string]*Pending{}, abandoned: map[string]struct{}{}, open: map[string]struct{}{},
 	}
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	c.stream = NewStream(r, w, cfg.MaxLine, c.take)
@@ -122,6 +122,28 @@ func (c *Conn) Start() { c.stream.Start() }
 // nothing, and its answer is dropped. Other errors are *Error (the peer's answer),
 // *LineTooLongError, *WriteError, and *ClosedError.
 func (c *Conn) Call(ctx context.Context, method string, params any) (json.RawMessage, error) {
+	sent, err := c.Send(ctx, method, params, nil)
+	if err != nil {
+		return nil, err
+	}
+	return sent.Wait(ctx)
+}
+
+// Pending is a call whose request is written.
+type Pending struct {
+	conn    *Conn
+	method  string
+	key     string
+	answer  chan message
+	arrived func()
+}
+
+// Send sends a request and returns when it is written: what is written after that
+// reaches the peer behind it. params, ctx and the errors are as in Call. arrived, if
+// any, is called when the answer comes, in the order of the wire, as the functions of
+// Config are; it is not called for a call that was given up or whose connection ended.
+// The caller must Wait.
+func (c *Conn) Send(ctx context.Context, method string, params any, arrived func()) (*Pending, error) {
 	id := c.cfg.ID(c.calls.Add(1) - 1)
 	key, ok := idKey(id)
 	if !ok {
@@ -131,48 +153,57 @@ func (c *Conn) Call(ctx context.Context, method string, params any) (json.RawMes
 	if err != nil {
 		return nil, fmt.Errorf("call %s: %w", method, err)
 	}
-	answer := make(chan message, 1)
+	p := &Pending{conn: c, method: method, key: key, answer: make(chan message, 1), arrived: arrived}
 	c.mu.Lock()
 	_, twice := c.pending[key]
 	if !twice {
-		c.pending[key] = answer
+		c.pending[key] = p
 	}
 	c.mu.Unlock()
 	if twice {
 		return nil, fmt.Errorf("call %s: the id %s is in use", method, id)
 	}
-	err = c.stream.write(ctx, line)
-	if err == nil {
-		select {
-		case m := <-answer:
-			return m.outcome(method)
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		case <-c.stream.Done():
-			err = c.stream.Err()
+	if err := c.stream.write(ctx, line); err != nil {
+		if m, ok := c.giveUp(p, ctx.Err() != nil); ok { // answered all the same
+			p.answer <- m
+			return p, nil
 		}
+		return nil, fmt.Errorf("call %s: %w", method, err)
 	}
-	if m, ok := c.giveUp(key, answer, ctx.Err() != nil); ok {
-		return m.outcome(method)
+	return p, nil
+}
+
+// Wait returns the answer, as Call does. It is called once.
+func (p *Pending) Wait(ctx context.Context) (json.RawMessage, error) {
+	var err error
+	select {
+	case m := <-p.answer:
+		return m.outcome(p.method)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-p.conn.stream.Done():
+		err = p.conn.stream.Err()
 	}
-	return nil, fmt.Errorf("call %s: %w", method, err)
+	if m, ok := p.conn.giveUp(p, true); ok {
+		return m.outcome(p.method)
+	}
+	return nil, fmt.Errorf("call %s: %w", p.method, err)
 }
 
 // giveUp removes a call, unless its answer has just come. A call that the peer may
 // have got is remembered, so that its answer is no fault.
-func (c *Conn) giveUp(key string, answer <-chan message, sent bool) (message, bool) {
+func (c *Conn) giveUp(p *Pending, sent bool) (message, bool) {
 	c.mu.Lock()
-	delete(c.pending, key)
+	defer c.mu.Unlock()
+	delete(c.pending, p.key)
 	select {
-	case m := <-answer:
-		c.mu.Unlock()
+	case m := <-p.answer:
 		return m, true
 	default:
 	}
 	if sent {
-		c.abandoned[key] = struct{}{}
+		c.abandoned[p.key] = struct{}{}
 	}
-	c.mu.Unlock()
 	return message{}, false
 }
 
@@ -225,17 +256,28 @@ func (c *Conn) take(line []byte) error {
 // answered hands an answer to the call that waits for it.
 func (c *Conn) answered(m message, line []byte) *Fault {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if waiting, ok := c.pending[m.key]; ok {
-		delete(c.pending, m.key)
-		waiting <- m // it has room
+	waiting, ok := c.pending[m.key]
+	_, late := c.abandoned[m.key]
+	delete(c.abandoned, m.key)
+	c.mu.Unlock()
+	switch {
+	case !ok && !late:
+		return faultOf(FaultUnknownID, line)
+	case !ok:
 		return nil
 	}
-	if _, ok := c.abandoned[m.key]; ok {
+	if waiting.arrived != nil {
+		waiting.arrived()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pending[m.key] != waiting { // given up meanwhile
 		delete(c.abandoned, m.key)
 		return nil
 	}
-	return faultOf(FaultUnknownID, line)
+	delete(c.pending, m.key)
+	waiting.answer <- m // it has room
+	return nil
 }
 
 // begin starts the answer to a request.

@@ -11,7 +11,7 @@
 // one goroutine: a notification, a fault, and the arrival of a request. The only
 // things that run beside that are the answers to requests and the return of Call,
 // so nothing may be concluded from whether a call returns before or after a
-// notification is handed over.
+// notification is handed over: [Conn.Send] tells when an answer comes, in that order.
 //
 // A connection ends once, with one cause: the peer's end, a line that is too long,
 // a line that the owner does not forgive, a broken pipe, or the owner's own word.

@@ -79,3 +79,7 @@ func (p *Product) log(what string, err error) {
 }
 
 const maxLogged = 4096
+
+// Log tells the logger of a fault in what a child's product does that nobody else is told
+// of, at a stage in one word. The text may hold what the product wrote.
+func (c *Child) Log(stage string, err error) { c.product.log(stage, err) }
