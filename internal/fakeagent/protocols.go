@@ -3,6 +3,8 @@ package fakeagent
 // Named returns the protocol of a name, or nil.
 func Named(name string) Protocol {
 	switch name {
+	case "claude-code":
+		return claudeCode
 	case "dsh":
 		return dsh
 	}
