@@ -8,6 +8,7 @@ import (
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/harness/config"
 	"github.com/offshoot-dev/offshoot/subagent"
+	"github.com/offshoot-dev/offshoot/subagent/claudecode"
 	"github.com/offshoot-dev/offshoot/subagent/dsh"
 	"github.com/offshoot-dev/offshoot/subagent/external"
 	"github.com/offshoot-dev/offshoot/tool"
@@ -56,6 +57,8 @@ func newProduct(eff *config.Effective, p config.Provider, base external.Config) 
 	var provider productProvider
 	var err error
 	switch p.Provider {
+	case config.KindClaudeCode:
+		provider, err = claudecode.New(claudecode.Config{Config: base, Model: model})
 	case config.KindDSH:
 		c := dsh.Config{Config: base, ModelProvider: p.Product.ModelProvider, Model: model}
 		if p.MaxTokens != nil {
