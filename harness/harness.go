@@ -94,8 +94,9 @@ type Harness struct {
 	// jobTools are there if any delegation tool may run jobs in the background, and
 	// followTools if any starts continuable children.
 	jobTools, followTools []string
-	local                 *shell.Local   // the executor of commands, or nil
-	servers               []*mcp.Set     // the MCP servers
+	local                 *shell.Local // the executor of commands, or nil
+	servers               []*mcp.Set   // the MCP servers
+	products              []productProvider
 	unopened              []string       // how the names of tools begin whose servers were not started
 	close                 []func() error // in the order of opening
 
@@ -507,6 +508,9 @@ func (h *Harness) delegations() ([]delegation, error) {
 		bound(&d, p.MaxDepth)
 		if config.IsProduct(p.Provider) {
 			p.Model, p.MaxTokens = nil, nil // its provider has them
+			if p.Description == nil {
+				p.Description = playedBy(p.Provider, name)
+			}
 		}
 		errs = append(errs, h.fill(&d, key, personaKey, p.Description, p.Persona, p.ToolFilter, p.Model, p.MaxTokens, p.OutputSchema))
 		list = append(list, delegation{key, d})
@@ -523,8 +527,13 @@ func (h *Harness) delegations() ([]delegation, error) {
 			Continuable: a.BackgroundMode == config.ModeContinuable,
 		}
 		bound(&d, a.MaxDepth)
-		if _, product := products[a.Provider]; product && a.Model != nil {
-			d.Model.Model, a.Model = a.Model.String(), nil // the product's own word for it
+		if p, product := products[a.Provider]; product {
+			if a.Model != nil {
+				d.Model.Model, a.Model = a.Model.String(), nil // the product's own word for it
+			}
+			if a.Description == nil {
+				a.Description = playedBy(p.Provider, a.Provider)
+			}
 		}
 		errs = append(errs, h.fill(&d, key, personaKey, a.Description, a.Persona, a.Tools, a.Model, a.MaxTokens, a.OutputSchema))
 		list = append(list, delegation{key, d})
@@ -648,7 +657,7 @@ func sorted[V any](m map[string]V) []string {
 	return names
 }
 
-// Abort kills every command that an agent runs and every MCP server, without any grace:
+// Abort kills every command that an agent runs, every MCP server and every product, without any grace:
 // for a program that is told to end at once and will not Close. Nothing else is touched.
 func (h *Harness) Abort() error {
 	var errs []error
@@ -657,6 +666,9 @@ func (h *Harness) Abort() error {
 	}
 	for _, set := range h.servers {
 		errs = append(errs, set.Abort())
+	}
+	for _, p := range h.products {
+		errs = append(errs, p.Abort())
 	}
 	return errors.Join(errs...)
 }

@@ -18,6 +18,7 @@ import (
 type productProvider interface {
 	subagent.Provider
 	Probe(ctx context.Context, dir string) (external.Report, error)
+	Abort() error
 }
 
 // openProducts registers the configured products. None is started, and none need be
@@ -37,6 +38,7 @@ func (h *Harness) openProducts() error {
 		}
 		if err == nil {
 			_, err = h.Subagents.Register(p)
+			h.products = append(h.products, p)
 		}
 		errs = append(errs, err)
 	}
@@ -72,6 +74,21 @@ func newProduct(eff *config.Effective, p config.Provider, base external.Config) 
 		return nil, eff.Fault("providers."+p.Name, "%v", err)
 	}
 	return provider, nil
+}
+
+// playedBy is what a model reads of a product whose tool has no description of its own.
+func playedBy(kind, name string) *string {
+	who := "the agent " + name
+	switch kind {
+	case config.KindCodex:
+		who = "Codex, a coding agent"
+	case config.KindClaudeCode:
+		who = "Claude Code, a coding agent"
+	case config.KindDSH:
+		who = "the agent harness " + name
+	}
+	text := "The subagent is " + who + ": a program of its own, with its own model and its own tools, that works in the same folder as you."
+	return &text
 }
 
 // trusts returns nil if products may be started in a folder.

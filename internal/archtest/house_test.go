@@ -163,6 +163,7 @@ func house() policy {
 			{"internal/fakeagent/fakeagent.go", "the protocol of an agent: Serve returns with it, or its process ends"},
 			{"internal/fakeagent/launch.go", "an agent that looks like a process: Link.Close waits for it"},
 			{"internal/fakeagent/program.go", "the signals of a program: ends with the process"},
+			{"internal/products/tree.go", "the end of a test's host: KillHost waits for it, or its process is killed"},
 			{"session/projection/read.go", "cold reads of one listing: ReadAll waits for them"},
 			{"store/sqlite/sqlite.go", "group commit and heartbeat: Store.Close waits for it"},
 			{"store/storetest/write.go", "concurrent writers: the test waits for them"},

@@ -16,6 +16,7 @@ type Link struct {
 	stdout *io.PipeReader
 	done   chan struct{}
 	status int
+	agent  *Agent
 }
 
 // Launch starts an agent as a goroutine, with the arguments that a program would get.
@@ -24,6 +25,7 @@ func Launch(cfg proc.Config, p Protocol, play func(string) (Play, error), faults
 	stdout, out := io.Pipe()
 	l := &Link{stdin: stdin, stdout: stdout, done: make(chan struct{})}
 	a := New(play, faults, cfg.Args, in, out)
+	l.agent = a
 	go func() { // ends with the agent, which Close waits for
 		l.status = a.Serve(p)
 		_ = out.Close()
@@ -50,6 +52,12 @@ func (l *Link) Wait(ctx context.Context) (proc.Exit, error) {
 	case <-ctx.Done():
 		return proc.Exit{}, context.Cause(ctx)
 	}
+}
+
+// Kill has the agent quit as if by a signal.
+func (l *Link) Kill() error {
+	l.agent.Quit(137)
+	return nil
 }
 
 // Close ends the agent's input and waits for its end: a goroutine cannot be killed.

@@ -3,7 +3,11 @@ package products
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
+
+	"github.com/offshoot-dev/offshoot/internal/fakemodel"
 )
 
 // Harness is the installed harness set.
@@ -15,11 +19,16 @@ type Harness struct {
 // FindHarness returns the installed harness set, or skips or fails the test as the package says.
 func FindHarness(t testing.TB) Harness {
 	t.Helper()
-	dir := find(t, "harness")
+	h := harnessIn(find(t, "harness"))
+	file(t, h.Node)
+	file(t, h.Boot)
+	return h
+}
+
+func harnessIn(dir string) Harness {
 	return Harness{
-		Dir:  dir,
-		Node: file(t, dir, "bin", "node"),
-		Boot: file(t, dir, "node_modules", "@deepseek-ai", "dsh-sdk-jsonrpc-demo", "lib", "bin.js"),
+		Dir: dir, Node: filepath.Join(dir, "bin", "node"),
+		Boot: filepath.Join(dir, "node_modules", "@deepseek-ai", "dsh-sdk-jsonrpc-demo", "lib", "bin.js"),
 	}
 }
 
@@ -92,4 +101,28 @@ func pluginList(root string, p Persistence) ([]byte, error) {
 		return nil, fmt.Errorf("render the plugin list: %w", err)
 	}
 	return append(data, '\n'), nil
+}
+
+// Runtime is how a provider starts the harness set's SDK server.
+type Runtime struct {
+	Command string
+	Args    []string
+	Env     map[string]string
+}
+
+// Runtime returns how to start the SDK server against a fake model with the DeepSeek dialect. All that it keeps is below
+// dir, an existing folder.
+func (h Harness) Runtime(dir string, model *fakemodel.Server) (Runtime, error) {
+	data, err := pluginList(filepath.Join(dir, "sessions"), Persistence{})
+	if err != nil {
+		return Runtime{}, err
+	}
+	plugins := filepath.Join(dir, "plugins.yml")
+	if err := os.WriteFile(plugins, data, 0o600); err != nil {
+		return Runtime{}, err
+	}
+	return Runtime{
+		Command: h.Node, Args: []string{h.Boot, plugins},
+		Env: map[string]string{"HOME": dir, "DEEPSEEK_API_KEY": "sk-fake", "DEEPSEEK_BASE_URL": model.Origin()},
+	}, nil
 }

@@ -63,14 +63,12 @@ func lookUp(list, set string) (dir, skip string, err error) {
 	return "", "", fmt.Errorf("%s=%q has no product set %q: run make test PRODUCTS=1", Variable, list, set)
 }
 
-// file returns the path of a file of an installed set, or fails the test if it is not there.
-func file(t testing.TB, dir string, elem ...string) string {
+// file fails the test if a file of an installed set is not there.
+func file(t testing.TB, path string) {
 	t.Helper()
-	path := filepath.Join(append([]string{dir}, elem...)...)
 	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("%s: a product is not whole; remove the folder %s and run make test PRODUCTS=1: %v", Variable, dir, err)
+		t.Fatalf("%s: a product is not whole; remove its set's folder and run make test PRODUCTS=1: %v", Variable, err)
 	}
-	return path
 }
 
 // launch starts a product's process with pipes for its input and output. Of this process's environment it inherits

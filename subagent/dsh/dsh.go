@@ -110,6 +110,9 @@ func (p *Provider) Probe(ctx context.Context, dir string) (external.Report, erro
 	return p.product.Probe(ctx, dir)
 }
 
+// Abort kills every runtime without any grace: for a program that is told to end at once.
+func (p *Provider) Abort() error { return p.product.Abort() }
+
 // command refuses a start that cannot be kept within what is permitted.
 func (p *Provider) command(ctx context.Context, c *remote.Child) (remote.Command, error) {
 	switch {

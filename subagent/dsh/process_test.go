@@ -272,3 +272,21 @@ func (a approver) Approve(_ context.Context, req *tool.ApprovalRequest) (tool.Ap
 	}
 	return tool.ApprovalOutcome(a), nil
 }
+
+// Abort kills what would not go by itself; the run ends as after any other death.
+func TestAbort(t *testing.T) {
+	p := fake(t, "ignore=eof ignore=term", nil)
+	s := system(t, p, subagenttest.Options{})
+	run := s.Start(t, t.Context(), p.Name(), subagenttest.Request(s.Parent(t), "[[agent:say part]][[agent:hang]]"))
+	for dsh.Said(run) != "part" {
+		<-time.After(time.Millisecond)
+	}
+	if err := p.Abort(); err != nil {
+		t.Error(err)
+	}
+	res := subagenttest.Await(t, run)
+	if res.StopReason != subagent.StopError || res.Diagnostic != "the product's process ended in the middle of its work: signal SIGKILL" {
+		t.Errorf("%+v", res)
+	}
+	gone(t, p)
+}

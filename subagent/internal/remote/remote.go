@@ -17,10 +17,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/offshoot-dev/offshoot/internal/proc"
@@ -49,7 +51,8 @@ type Product struct {
 	// Launch starts processes; nil is [proc.Start].
 	Launch func(proc.Config) (Link, error)
 
-	active atomic.Int64
+	mu    sync.Mutex // guards links
+	links map[Link]struct{}
 }
 
 // Command is what is started beside the configured program.
@@ -67,7 +70,8 @@ type Link interface {
 	Wait(ctx context.Context) (proc.Exit, error)
 	// Done is closed at the end of the whole tree.
 	Done() <-chan struct{}
-	// Close ends the tree; see [proc.Process].
+	// Kill ends the tree at once, and Close in an orderly way; see [proc.Process].
+	Kill() error
 	Close(ctx context.Context) error
 }
 
@@ -134,7 +138,24 @@ type Child struct {
 }
 
 // Active returns how many children hold a process.
-func (p *Product) Active() int { return int(p.active.Load()) }
+func (p *Product) Active() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.links)
+}
+
+// Abort kills every process that was started, without any grace: for a program that is told
+// to end at once. The runs end as after any other death of their process.
+func (p *Product) Abort() error {
+	p.mu.Lock()
+	links := slices.Collect(maps.Keys(p.links))
+	p.mu.Unlock()
+	var errs []error
+	for _, l := range links {
+		errs = append(errs, l.Kill())
+	}
+	return errors.Join(errs...)
+}
 
 // Start starts a child; see [subagent.Provider]. The Talk's turn begins before it returns.
 func (p *Product) Start(ctx context.Context, req *subagent.ResolvedRequest) (subagent.Run, error) {
@@ -271,7 +292,12 @@ func (p *Product) open(ctx context.Context, c *Child) (Link, Talk, error) {
 	if err != nil {
 		return nil, nil, p.failed("start the program", err)
 	}
-	p.active.Add(1)
+	p.mu.Lock()
+	if p.links == nil {
+		p.links = map[Link]struct{}{}
+	}
+	p.links[link] = struct{}{}
+	p.mu.Unlock()
 	bounded, stop := context.WithTimeoutCause(ctx, p.Config.StartTimeout, errStartTimeout)
 	defer stop()
 	talk, err := p.Open(bounded, c, link)
@@ -359,7 +385,9 @@ func (p *Product) end(ctx context.Context, link Link, talk Talk, leave bool) err
 	if talk != nil {
 		err = errors.Join(err, talk.Close())
 	}
-	p.active.Add(-1)
+	p.mu.Lock()
+	delete(p.links, link)
+	p.mu.Unlock()
 	if err != nil {
 		p.log("close", err)
 		err = &Fault{Msg: p.Config.Name + ": the product's processes could not be ended", Err: err}

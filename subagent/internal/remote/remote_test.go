@@ -57,6 +57,8 @@ func (l *link) Close(context.Context) error {
 	return l.err
 }
 
+func (l *link) Kill() error { return l.Close(context.TODO()) }
+
 func (l *link) Wait(ctx context.Context) (proc.Exit, error) {
 	select {
 	case <-l.done:
@@ -79,7 +81,7 @@ func newPlug(t testing.TB, cfg external.Config) *plug {
 	p := &plug{turn: func(context.Context) (remote.Outcome, error) {
 		return remote.Outcome{Reason: "completed", Text: "done"}, nil
 	}}
-	p.Product.Config = cfg
+	p.Config = cfg
 	p.Command = func(_ context.Context, c *remote.Child) (remote.Command, error) {
 		p.child = c
 		return remote.Command{}, nil

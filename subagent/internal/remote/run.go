@@ -48,22 +48,28 @@ var (
 // bind ties the run to the caller's ctx and to the parent's life, and starts the turn.
 func (r *run) bind(ctx context.Context) error {
 	c := r.child
+	lasting := context.WithoutCancel(ctx)
+	turn, giveUp := context.WithCancelCause(lasting)
+	r.giveUp = giveUp
+	r.unfollow = context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })
+	bound := make(chan struct{}) // closed when unbind is set
 	unbind, err := c.req.Parent.AddWork(agent.Work{
 		Stop: func() { c.cancel(errGone) },
 		Join: func() {
-			// The owner may never close it.
-			if err := r.Close(context.WithoutCancel(ctx)); err != nil {
+			<-bound
+			// Its owner may never close it.
+			if err := r.Close(lasting); err != nil {
 				c.product.log("close", err)
 			}
 		},
 	})
 	if err != nil {
+		r.unfollow()
+		giveUp(err)
 		return err
 	}
 	r.unbind = unbind
-	turn, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
-	r.giveUp = giveUp
-	r.unfollow = context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })
+	close(bound)
 	go r.drive(turn)
 	go r.attend(turn)
 	return nil
@@ -225,8 +231,8 @@ func (r *run) Close(ctx context.Context) error {
 // release ends the product and everything of the run. ctx has no end.
 func (r *run) release(ctx context.Context) {
 	defer close(r.closing)
-	r.unfollow()
 	<-r.over
+	r.unfollow()
 	leave := true
 	select {
 	case <-r.link.Done():

@@ -1,0 +1,43 @@
+package harness_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/offshoot-dev/offshoot/harness"
+	"github.com/offshoot-dev/offshoot/store/memory"
+)
+
+// Products are providers with their own tools, whose texts say who plays the agent; nothing
+// of them need be installed.
+func TestProductsAreMounted(t *testing.T) {
+	eff := configured(t, `providers:
+  rt: {provider: dsh, command: no-such-program}
+  said: {provider: dsh, command: no-such-program, description: Knows the ropes.}
+agents:
+  far: {provider: rt, model: some-model}
+`)
+	h, err := harness.Open(t.Context(), harness.Options{Config: eff, Store: memory.New()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	for tool, want := range map[string]string{
+		"subagent_rt": "The subagent is the agent harness rt: a program of its own", "subagent_said": "Knows the ropes.",
+		"subagent_far": "The subagent is the agent harness rt: a program of its own", "subagent": "",
+	} {
+		c := h.Tools.Root().Toolset().Lookup(tool)
+		if c == nil {
+			t.Errorf("there is no tool %s", tool)
+		} else if !strings.Contains(c.Description, want) || want == "" && strings.Contains(c.Description, "The subagent is") {
+			t.Errorf("%s: %s", tool, c.Description)
+		}
+	}
+	if got := strings.Join(h.Subagents.Providers(), " "); !strings.Contains(got, "rt") || !strings.Contains(got, "said") {
+		t.Errorf("the providers are %s", got)
+	}
+}
