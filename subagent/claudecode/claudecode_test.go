@@ -17,7 +17,6 @@ import (
 func TestMain(m *testing.M) {
 	proc.Supervise()
 	fakeagent.Become()
-	host()
 	os.Exit(m.Run())
 }
 
