@@ -16,6 +16,7 @@ func TestProductsAreMounted(t *testing.T) {
   said: {provider: dsh, command: no-such-program, description: Knows the ropes.}
 agents:
   far: {provider: rt, model: some-model}
+  cc: {provider: claude-code, model: some-model}
 `)
 	h, err := harness.Open(t.Context(), harness.Options{Config: eff, Store: memory.New()})
 	if err != nil {
@@ -29,6 +30,7 @@ agents:
 	for tool, want := range map[string]string{
 		"subagent_rt": "The subagent is the agent harness rt: a program of its own", "subagent_said": "Knows the ropes.",
 		"subagent_far": "The subagent is the agent harness rt: a program of its own", "subagent": "",
+		"subagent_cc": "The subagent is",
 	} {
 		c := h.Tools.Root().Toolset().Lookup(tool)
 		if c == nil {
