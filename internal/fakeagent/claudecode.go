@@ -22,6 +22,7 @@ type claude struct {
 	interrupted chan struct{}
 	answers     map[string]chan json.RawMessage
 	asked       int
+	denials     []object
 	status      int
 }
 
@@ -175,6 +176,9 @@ func (c *claude) turn(prompt string) {
 		Say: func(piece string) {
 			c.event(object{"type": "content_block_delta", "delta": object{"type": "thinking_delta", "thinking": "hidden"}})
 			c.event(object{"type": "content_block_delta", "delta": object{"type": "text_delta", "text": piece}})
+			if c.partial {
+				c.emit("stream_event", object{"parent_tool_use_id": "toolu_9", "event": object{"type": "content_block_delta", "delta": object{"type": "text_delta", "text": "not mine"}}})
+			}
 			c.spoken("msg_9", object{"type": "text", "text": "not mine"}, object{"parent_tool_use_id": "toolu_9"})
 		},
 		Noise: func() { c.a.Send(object{"type": "fake_notice", "subtype": 7}) },
@@ -237,6 +241,7 @@ func (c *claude) result(r object) {
 	if failed, _ := r["is_error"].(bool); failed {
 		c.status = 1
 	}
+	r["permission_denials"] = c.denials
 	c.mu.Unlock()
 	c.emit("result", r)
 }
@@ -260,6 +265,9 @@ func (c *claude) ask(command string, interrupted <-chan struct{}) string {
 		return "no such tool"
 	case c.mode == "dontAsk":
 		c.emit("system", object{"subtype": "permission_denied", "tool_name": "Bash", "tool_use_id": "toolu_" + n, "message": "the secret of the fake"})
+		c.mu.Lock()
+		c.denials = append(c.denials, object{"tool_name": "Bash", "tool_use_id": "toolu_" + n, "tool_input": input})
+		c.mu.Unlock()
 		return "rejected"
 	case c.mode == "bypassPermissions":
 		return "allowed"

@@ -154,7 +154,8 @@ func TestCancel(t *testing.T) {
 		for _, byClose := range []bool{false, true} {
 			t.Run(name+" by Close "+strconv.FormatBool(byClose), func(t *testing.T) {
 				t.Parallel()
-				p := fake(t, c.faults, nil)
+				lines := filepath.Join(t.TempDir(), "lines")
+				p := fake(t, c.faults+" record="+lines, nil)
 				s := system(t, p, subagenttest.Options{})
 				ctx, cancel := context.WithCancel(t.Context())
 				run := s.Start(t, ctx, p.Name(), subagenttest.Request(s.Parent(t), c.prompt))
@@ -168,6 +169,9 @@ func TestCancel(t *testing.T) {
 				}
 				check(t, subagenttest.Await(t, run), subagent.StopAborted, c.text, "")
 				cancel()
+				if got, err := os.ReadFile(lines); err != nil || strings.Count(string(got), `"subtype":"interrupt"`) != 1 {
+					t.Errorf("it was told %s, %v", got, err)
+				}
 				gone(t, p)
 			})
 		}
@@ -210,6 +214,7 @@ func TestStructured(t *testing.T) {
 type approver struct {
 	outcome tool.ApprovalOutcome
 	asked   chan struct{} // closed at the first question, which then stands
+	late    time.Duration // how long the withdrawal of a question takes
 }
 
 func (a approver) Approve(ctx context.Context, req *tool.ApprovalRequest) (tool.ApprovalOutcome, error) {
@@ -219,6 +224,7 @@ func (a approver) Approve(ctx context.Context, req *tool.ApprovalRequest) (tool.
 	if a.asked != nil {
 		close(a.asked)
 		<-ctx.Done()
+		<-time.After(a.late)
 		return tool.ApprovalCancelled, context.Cause(ctx)
 	}
 	return a.outcome, nil
@@ -284,10 +290,10 @@ func TestPermission(t *testing.T) {
 	}
 }
 
-// A question to a person ends with the run.
+// A question to a person ends with the run, which is not closed before.
 func TestCancelWhileAsked(t *testing.T) {
 	p := fake(t, "", func(c *claudecode.Config) { c.Permission = external.Ask })
-	a := approver{asked: make(chan struct{})}
+	a := approver{asked: make(chan struct{}), late: 50 * time.Millisecond}
 	s := system(t, p, subagenttest.Options{Approver: a})
 	parent := s.Parent(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -454,11 +460,37 @@ func TestSocket(t *testing.T) {
 }
 
 // peer has children played by lines: those for the answer to the handshake, and those for the
-// prompt.
-func peer(t *testing.T, policy tool.Policy, handshake, turn []string) (subagent.Result, error) {
+// prompt. on is what the parent's log holds of permissions when the result is there. Where the
+// conversation was broken off, the product must have ended by then.
+func peer(t *testing.T, access external.Permission, policy tool.Policy, who tool.Approver, handshake, turn []string) (res subagent.Result, on string, err error) {
 	t.Helper()
-	p := provider(t, claudecode.Config{Config: external.Config{Policy: func(*agent.Agent) tool.Policy { return policy }}})
-	goroutine(p, nil, func(a *fakeagent.Agent) int {
+	p := provider(t, claudecode.Config{Config: external.Config{Permission: access, Policy: func(*agent.Agent) tool.Policy { return policy }}})
+	var link *fakeagent.Link
+	claudecode.Launch(p, func(cfg proc.Config) (remote.Link, error) {
+		link = fakeagent.Launch(cfg, lines(t, handshake, turn), nil, fakeagent.Faults{})
+		return link, nil
+	})
+	s := system(t, p, subagenttest.Options{Approver: who})
+	defer gone(t, p)
+	parent := s.Parent(t)
+	run, err := s.Service.Start(t.Context(), p.Name(), subagenttest.Request(parent, "x"))
+	if err != nil {
+		return subagent.Result{}, "", err
+	}
+	res, err = run.Wait(t.Context())
+	if strings.HasPrefix(res.Diagnostic, "the product ") {
+		select {
+		case <-link.Done():
+		default:
+			t.Error("the product goes on after it was broken off")
+		}
+	}
+	return res, record(parent), errors.Join(err, run.Close(t.Context()))
+}
+
+// lines is a product that answers the handshake and the prompt with lines.
+func lines(t *testing.T, handshake, turn []string) fakeagent.Protocol {
+	return func(a *fakeagent.Agent) int {
 		for {
 			line, ok := a.Next()
 			if !ok {
@@ -479,14 +511,7 @@ func peer(t *testing.T, policy tool.Policy, handshake, turn []string) (subagent.
 				}
 			}
 		}
-	})
-	s := system(t, p, subagenttest.Options{})
-	defer gone(t, p)
-	run, err := s.Service.Start(t.Context(), p.Name(), subagenttest.Request(s.Parent(t), "x"))
-	if err != nil {
-		return subagent.Result{}, err
 	}
-	return subagenttest.Await(t, run), nil
 }
 
 const (
@@ -539,7 +564,7 @@ func TestProtocol(t *testing.T) {
 			if c.reads {
 				policy = tool.PolicyReadOnly
 			}
-			res, err := peer(t, policy, c.handshake, c.turn)
+			res, _, err := peer(t, external.Deny, policy, nil, c.handshake, c.turn)
 			switch {
 			case err != nil:
 				t.Error(err)
@@ -556,8 +581,50 @@ func TestProtocol(t *testing.T) {
 
 // OOPX-25: the end of a turn that has not begun is none.
 func TestEarlyResult(t *testing.T) {
-	_, err := peer(t, tool.PolicyAllow, []string{successLine, readyLine}, nil)
+	_, _, err := peer(t, external.Deny, tool.PolicyAllow, nil, []string{successLine, readyLine}, nil)
 	if !errors.Is(err, subagent.ErrStartFailed) || !strings.HasSuffix(err.Error(), "handshake: the product ended a turn that had not begun") {
 		t.Errorf("%v", err)
+	}
+}
+
+// OOPX-16: what the product has refused is on record once, also where only its result tells.
+func TestRefusedByItself(t *testing.T) {
+	const (
+		told   = `{"type":"system","subtype":"permission_denied","tool_name":"Bash","tool_use_id":"u"}`
+		result = `{"type":"result","subtype":"success","is_error":false,"result":"hello","session_id":"s","permission_denials":[{"tool_name":"Bash","tool_use_id":"u","tool_input":{"command":"x"}}]}`
+	)
+	for name, turn := range map[string][]string{
+		"told": {initLine, told, successLine}, "told twice": {initLine, told, told, result}, "by the result": {initLine, result},
+	} {
+		t.Run(name, func(t *testing.T) {
+			res, on, err := peer(t, external.Deny, tool.PolicyAllow, nil, []string{readyLine}, turn)
+			if err != nil {
+				t.Error(err)
+			}
+			check(t, res, subagent.StopCompleted, "hello", "")
+			if want := "asked rejected"; on != want {
+				t.Errorf("on record %s, want %s", on, want)
+			}
+		})
+	}
+}
+
+// A product that ends its turn, or withdraws its question, has nobody asked any more.
+func TestWithdrawn(t *testing.T) {
+	const (
+		asks = `{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool","tool_name":"Bash","tool_use_id":"toolu_1","input":{"command":"x"}}}`
+		goes = `{"type":"control_cancel_request","request_id":"q"}`
+	)
+	initLine := strings.Replace(initLine, "dontAsk", "default", 1)
+	for name, turn := range map[string][]string{
+		"by the end": {initLine, asks, successLine}, "by itself": {initLine, asks, goes, goes, successLine},
+	} {
+		t.Run(name, func(t *testing.T) {
+			res, _, err := peer(t, external.Ask, tool.PolicyAllow, approver{asked: make(chan struct{})}, []string{readyLine}, turn)
+			if err != nil {
+				t.Error(err)
+			}
+			check(t, res, subagent.StopCompleted, "hello", "")
+		})
 	}
 }

@@ -52,7 +52,6 @@ type talk struct {
 	session     string // "" before the product has named it
 	modeSeen    bool
 	said        said
-	uses        map[string]use // tools in use, by their ids
 	refused     map[string]bool
 	open        map[string]context.CancelFunc // questions, by the ids of their requests
 	over        chan struct{}                 // closed when the turn has ended, or cannot go on
@@ -63,18 +62,12 @@ type talk struct {
 
 var _ remote.Talk = (*talk)(nil)
 
-// use is one use of a tool.
-type use struct {
-	name  string
-	input json.RawMessage
-}
-
 // open makes the handshake. The product answers it once its settings are read.
 func (p *Provider) open(ctx context.Context, c *remote.Child, link remote.Link) (remote.Talk, error) {
 	t := &talk{
 		p: p, child: c, link: link, mode: mode(c.Access),
 		ready: make(chan struct{}), over: make(chan struct{}),
-		uses: map[string]use{}, refused: map[string]bool{}, open: map[string]context.CancelFunc{},
+		refused: map[string]bool{}, open: map[string]context.CancelFunc{},
 	}
 	t.life, t.end = context.WithCancel(context.WithoutCancel(ctx))
 	t.stream = rpcconn.NewStream(link.Stdout(), link.Stdin(), 0, t.take)
@@ -184,8 +177,6 @@ func (t *talk) take(line []byte) error {
 			t.streamed(line)
 		case "assistant":
 			t.spoken(line)
-		case "user":
-			t.used(line)
 		case "result":
 			refusals = t.result(line)
 		}
@@ -320,9 +311,8 @@ func (t *talk) system(subtype string, line []byte) []remote.Question {
 
 // denial is a refusal of the product's own.
 type denial struct {
-	Tool  string          `json:"tool_name"`
-	ID    string          `json:"tool_use_id"`
-	Input json.RawMessage `json:"tool_input"`
+	Tool string `json:"tool_name"`
+	ID   string `json:"tool_use_id"`
 }
 
 // deniedItself returns what is to be recorded of a refusal, once for each use of a tool. Where
@@ -332,31 +322,11 @@ func (t *talk) deniedItself(d denial) []remote.Question {
 		return nil
 	}
 	t.refused[d.ID] = true
-	if d.Input == nil {
-		d.Input = t.uses[d.ID].input
-	}
-	return []remote.Question{question(d.Tool, d.ID, d.Input)}
+	return []remote.Question{{Tool: d.Tool, CallID: d.ID}}
 }
 
 func question(tool, id string, input json.RawMessage) remote.Question {
 	return remote.Question{Tool: tool, CallID: id, Args: input, Summary: remote.Clean(tool + " " + string(input))}
-}
-
-// used forgets the tools whose results are there.
-func (t *talk) used(line []byte) {
-	var m struct {
-		Message struct {
-			Content []struct {
-				ToolUseID string `json:"tool_use_id"`
-			}
-		}
-	}
-	if json.Unmarshal(line, &m) != nil {
-		return // its content is a text
-	}
-	for _, b := range m.Message.Content {
-		delete(t.uses, b.ToolUseID)
-	}
 }
 
 // said is what the product's model has said so far: the last of its messages with text.
@@ -409,10 +379,7 @@ func (t *talk) spoken(line []byte) {
 		Error   string
 		Message struct {
 			ID      string
-			Content []struct {
-				Type, Text, ID, Name string
-				Input                json.RawMessage
-			}
+			Content []struct{ Type, Text string }
 		}
 	}
 	if !t.decode(line, "assistant", &m) {
@@ -422,10 +389,7 @@ func (t *talk) spoken(line []byte) {
 		t.said.fault = m.Error
 	}
 	for _, b := range m.Message.Content {
-		switch {
-		case b.Type == "tool_use" && t.mode == modeDontAsk:
-			t.uses[b.ID] = use{b.Name, b.Input}
-		case b.Type == "text" && m.Parent == nil && m.Error == "":
+		if b.Type == "text" && m.Parent == nil && m.Error == "" {
 			t.said.add(m.Message.ID, b.Text, false)
 		}
 	}
@@ -463,7 +427,7 @@ func (t *talk) asked(line []byte) []remote.Question {
 		t.questions.Go(func() { t.decide(ctx, m.ID, question(r.Tool, r.UseID, r.Input)) })
 	case "elicitation":
 		t.reply(m.ID, object{"action": "decline"})
-		return []remote.Question{question("elicitation", "", nil)}
+		return []remote.Question{{Tool: "elicitation"}}
 	default: // seam OOPX-16, OOPX-26
 		t.questions.Go(func() {
 			t.write(object{"type": "control_response", "response": object{
