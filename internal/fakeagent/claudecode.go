@@ -52,7 +52,9 @@ func claudeCode(a *Agent) int {
 		if err != nil {
 			return 2
 		}
-		defer socket.Close() //nolint:errcheck // it removes the socket, unless the process is killed
+		if !a.IgnoreEOF {
+			defer socket.Close() //nolint:errcheck // it removes the socket
+		}
 	}
 	var turns sync.WaitGroup
 	for {

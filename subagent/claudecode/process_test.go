@@ -214,6 +214,7 @@ func TestStructured(t *testing.T) {
 type approver struct {
 	outcome tool.ApprovalOutcome
 	asked   chan struct{} // closed at the first question, which then stands
+	left    chan struct{} // closed when that is withdrawn; may be nil
 	late    time.Duration // how long the withdrawal of a question takes
 }
 
@@ -224,6 +225,9 @@ func (a approver) Approve(ctx context.Context, req *tool.ApprovalRequest) (tool.
 	if a.asked != nil {
 		close(a.asked)
 		<-ctx.Done()
+		if a.left != nil {
+			close(a.left)
+		}
 		<-time.After(a.late)
 		return tool.ApprovalCancelled, context.Cause(ctx)
 	}
@@ -427,7 +431,9 @@ func TestSocket(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	other, err := net.Listen("unix", filepath.Join(dir, "1.sock"))
+	pid := os.Getpid()
+	mine := strconv.Itoa(pid) + ".sock"
+	other, err := net.Listen("unix", filepath.Join(dir, mine))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -451,11 +457,11 @@ func TestSocket(t *testing.T) {
 	if err := child.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if got := sockets(); !slices.Equal(got, []string{"1.sock"}) {
-		t.Errorf("%q are left, want that of somebody else", got)
-	}
-	if err := claudecode.Sweep(p, -1); err != nil {
+	if err := claudecode.Sweep(p, pid); err != nil {
 		t.Error(err)
+	}
+	if got := sockets(); !slices.Equal(got, []string{mine}) {
+		t.Errorf("%q are left, want that of somebody else", got)
 	}
 }
 
@@ -467,7 +473,7 @@ func peer(t *testing.T, access external.Permission, policy tool.Policy, who tool
 	p := provider(t, claudecode.Config{Config: external.Config{Permission: access, Policy: func(*agent.Agent) tool.Policy { return policy }}})
 	var link *fakeagent.Link
 	claudecode.Launch(p, func(cfg proc.Config) (remote.Link, error) {
-		link = fakeagent.Launch(cfg, lines(t, handshake, turn), nil, fakeagent.Faults{})
+		link = fakeagent.Launch(cfg, lines(t, handshake, turn, who), nil, fakeagent.Faults{})
 		return link, nil
 	})
 	s := system(t, p, subagenttest.Options{Approver: who})
@@ -478,6 +484,9 @@ func peer(t *testing.T, access external.Permission, policy tool.Policy, who tool
 		return subagent.Result{}, "", err
 	}
 	res, err = run.Wait(t.Context())
+	if a, ok := who.(approver); ok {
+		<-a.left // before the run is closed
+	}
 	if strings.HasPrefix(res.Diagnostic, "the product ") {
 		select {
 		case <-link.Done():
@@ -488,25 +497,42 @@ func peer(t *testing.T, access external.Permission, policy tool.Policy, who tool
 	return res, record(parent), errors.Join(err, run.Close(t.Context()))
 }
 
+// What a product does between its lines: it waits until it is answered, and until somebody is
+// asked, and until that is withdrawn.
+const (
+	answered  = "answered"
+	asked     = "asked"
+	withdrawn = "withdrawn"
+)
+
 // lines is a product that answers the handshake and the prompt with lines.
-func lines(t *testing.T, handshake, turn []string) fakeagent.Protocol {
+func lines(t *testing.T, handshake, turn []string, who tool.Approver) fakeagent.Protocol {
 	return func(a *fakeagent.Agent) int {
-		for {
+		next := func() (kind string, ok bool) {
 			line, ok := a.Next()
+			var m struct{ Type string }
+			if err := json.Unmarshal(line, &m); ok && err != nil {
+				t.Error(err)
+			}
+			return m.Type, ok
+		}
+		for {
+			kind, ok := next()
 			if !ok {
 				return 0
 			}
-			var m struct{ Type string }
-			if err := json.Unmarshal(line, &m); err != nil {
-				t.Error(err)
-			}
-			switch m.Type {
-			case "control_request":
-				for _, l := range handshake {
-					a.Line(l)
-				}
-			case "user":
-				for _, l := range turn {
+			say := map[string][]string{"control_request": handshake, "user": turn}[kind]
+			for _, l := range say {
+				switch l {
+				case answered:
+					if kind, _ := next(); kind != "control_response" {
+						t.Errorf("it was sent a %s, want an answer", kind)
+					}
+				case asked:
+					<-who.(approver).asked
+				case withdrawn:
+					<-who.(approver).left
+				default:
 					a.Line(l)
 				}
 			}
@@ -517,6 +543,7 @@ func lines(t *testing.T, handshake, turn []string) fakeagent.Protocol {
 const (
 	readyLine   = `{"type":"control_response","response":{"subtype":"success","request_id":"initialize","response":{"claude_code_version":"2.1.0"}}}`
 	initLine    = `{"type":"system","subtype":"init","session_id":"s","permissionMode":"dontAsk","tools":["Read"],"mcp_servers":[]}`
+	asksLine    = `{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool","tool_name":"Bash","tool_use_id":"toolu_1","input":{"command":"x"}}}`
 	successLine = `{"type":"result","subtype":"success","is_error":false,"result":"hello","session_id":"s"}`
 )
 
@@ -595,6 +622,8 @@ func TestRefusedByItself(t *testing.T) {
 	)
 	for name, turn := range map[string][]string{
 		"told": {initLine, told, successLine}, "told twice": {initLine, told, told, result}, "by the result": {initLine, result},
+		"asked, and told": {initLine, strings.ReplaceAll(asksLine, "toolu_1", "u"), answered, result},
+		"a form to fill":  {initLine, `{"type":"control_request","request_id":"e","request":{"subtype":"elicitation"}}`, answered, successLine},
 	} {
 		t.Run(name, func(t *testing.T) {
 			res, on, err := peer(t, external.Deny, tool.PolicyAllow, nil, []string{readyLine}, turn)
@@ -611,20 +640,39 @@ func TestRefusedByItself(t *testing.T) {
 
 // A product that ends its turn, or withdraws its question, has nobody asked any more.
 func TestWithdrawn(t *testing.T) {
-	const (
-		asks = `{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool","tool_name":"Bash","tool_use_id":"toolu_1","input":{"command":"x"}}}`
-		goes = `{"type":"control_cancel_request","request_id":"q"}`
-	)
-	initLine := strings.Replace(initLine, "dontAsk", "default", 1)
+	const goes = `{"type":"control_cancel_request","request_id":"q"}`
+	initLine := strings.Replace(initLine, "dontAsk", "manual", 1)
 	for name, turn := range map[string][]string{
-		"by the end": {initLine, asks, successLine}, "by itself": {initLine, asks, goes, goes, successLine},
+		"by the end": {initLine, asksLine, asked, successLine}, "by itself": {initLine, asksLine, asked, goes, goes, withdrawn, successLine},
 	} {
 		t.Run(name, func(t *testing.T) {
-			res, _, err := peer(t, external.Ask, tool.PolicyAllow, approver{asked: make(chan struct{})}, []string{readyLine}, turn)
+			who := approver{asked: make(chan struct{}), left: make(chan struct{})}
+			res, _, err := peer(t, external.Ask, tool.PolicyAllow, who, []string{readyLine}, turn)
 			if err != nil {
 				t.Error(err)
 			}
 			check(t, res, subagent.StopCompleted, "hello", "")
 		})
 	}
+}
+
+// standing is a person who does not answer.
+type standing struct{}
+
+func (standing) Approve(ctx context.Context, _ *tool.ApprovalRequest) (tool.ApprovalOutcome, error) {
+	<-ctx.Done()
+	return tool.ApprovalCancelled, context.Cause(ctx)
+}
+
+// A product cannot ask without end.
+func TestTooManyQuestions(t *testing.T) {
+	turn := []string{strings.Replace(initLine, "dontAsk", "default", 1)}
+	for i := range 65 {
+		turn = append(turn, strings.Replace(asksLine, `"q"`, strconv.Quote(strconv.Itoa(i)), 1))
+	}
+	res, _, err := peer(t, external.Ask, tool.PolicyAllow, standing{}, []string{readyLine}, turn)
+	if err != nil {
+		t.Error(err)
+	}
+	check(t, res, subagent.StopError, "", "the product has more than 64 questions at once")
 }
