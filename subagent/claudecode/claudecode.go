@@ -27,7 +27,7 @@
 // all that it started.
 //
 // The end of its input does not end it while a turn runs, so it is soon asked to end. A socket
-// that it leaves behind when it is killed is removed. Floor 6.
+// that it leaves behind when it is killed is removed, unless this program is killed too. Floor 6.
 package claudecode
 
 import (
