@@ -23,14 +23,20 @@ func (a *Agent) Dispose(ctx context.Context, keepInbox bool) error {
 			return fmt.Errorf("agent %s: %w", a.ID(), ErrSelfDispose)
 		}
 	}
-	done := a.beginDispose(keepInbox)
+	if finish := a.beginDispose(keepInbox); finish != nil {
+		if ctx.Done() == nil {
+			finish() // the wait is not bounded, and needs no goroutine
+		} else {
+			go finish() // joined by every Dispose through gone
+		}
+	}
 	select {
-	case <-done:
+	case <-a.gone:
 		return a.err
 	default:
 	}
 	select {
-	case <-done:
+	case <-a.gone:
 		return a.err
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -39,7 +45,11 @@ func (a *Agent) Dispose(ctx context.Context, keepInbox bool) error {
 
 // CloseAdmission starts the disposal without waiting for it: nothing is accepted
 // any more and the activity is cancelled when it returns. Hooks may call it.
-func (a *Agent) CloseAdmission(keepInbox bool) { a.beginDispose(keepInbox) }
+func (a *Agent) CloseAdmission(keepInbox bool) {
+	if finish := a.beginDispose(keepInbox); finish != nil {
+		go finish() // joined by every Dispose through gone
+	}
+}
 
 // Seal closes the agent's admission as its disposal does, and cancels with a cause,
 // but leaves the agent in the registry: whoever is to dispose it can still read what it
@@ -96,14 +106,22 @@ func (a *Agent) seal(cause session.Cause, keepInbox bool) error {
 	return err
 }
 
-func (a *Agent) beginDispose(keepInbox bool) <-chan struct{} {
+// beginDispose begins the disposal, unless that was done before, and returns what does
+// the rest of it, or nil.
+func (a *Agent) beginDispose(keepInbox bool) (finish func()) {
 	a.mu.Lock()
 	errs, first := a.shut(keepInbox)
 	a.mu.Unlock()
-	if first {
-		a.startDispose(errs, keepInbox)
+	if !first {
+		return nil
 	}
-	return a.gone
+	return a.stopTree(errs, keepInbox)
+}
+
+// startDispose goes on behind the first shut.
+func (a *Agent) startDispose(errs []error, keepInbox bool) {
+	finish := a.stopTree(errs, keepInbox)
+	go finish() // joined by every Dispose through gone
 }
 
 // Work is what runs for an agent beyond its turns, and ends with it.
@@ -137,8 +155,9 @@ func (a *Agent) AddWork(w Work) (remove func(), err error) {
 	}, nil
 }
 
-// startDispose goes on behind the first shut.
-func (a *Agent) startDispose(errs []error, keepInbox bool) {
+// stopTree stops what runs, down the whole tree, and returns what waits for that and
+// does the rest.
+func (a *Agent) stopTree(errs []error, keepInbox bool) (finish func()) {
 	// The stop goes down the whole tree before anybody waits (core L52).
 	a.mu.Lock()
 	children := make([]*Agent, 0, len(a.children))
@@ -148,13 +167,13 @@ func (a *Agent) startDispose(errs []error, keepInbox bool) {
 	work := a.work // complete: a closing agent takes no more
 	a.mu.Unlock()
 	for _, c := range children {
-		c.beginDispose(keepInbox)
+		c.CloseAdmission(keepInbox)
 	}
 	if err := a.stopWork(); err != nil {
 		errs = append(errs, err)
 	}
 	a.deliver()
-	go a.finishDispose(errs, children, work)
+	return func() { a.finishDispose(errs, children, work) }
 }
 
 // shut closes admission and cancels what the agent does; the caller holds the
@@ -186,7 +205,7 @@ func (a *Agent) shut(keepInbox bool) (errs []error, first bool) {
 	return errs, true
 }
 
-// finishDispose is joined by every Dispose through gone.
+// finishDispose ends with the closing of gone, which every Dispose waits for.
 func (a *Agent) finishDispose(errs []error, children []*Agent, work []*Work) {
 	r := a.reg
 	ctx := r.ctx

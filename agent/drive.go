@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/offshoot-dev/offshoot/internal/stack"
 	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/prompt"
@@ -15,6 +16,7 @@ import (
 // drive runs turns until nothing is due, then leaves (core L4, L21, L27). It is
 // the only place that ends a running activity.
 func (a *Agent) drive(act *activity) {
+	stack.Grow()
 	for act != nil {
 		end := a.turn(act)
 		act = a.afterTurn(act, end)

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/message"
@@ -115,27 +116,31 @@ func contain(where string, fn func() error) (err error) {
 	return fn()
 }
 
+// hookList is read far more often than it changes: by every agent, for all that it tells.
 type hookList struct {
-	mu   sync.Mutex // guards list
-	list []*Hooks
+	mu   sync.Mutex // held while list is replaced
+	list atomic.Pointer[[]*Hooks]
 }
 
 func (l *hookList) add(h Hooks) (remove func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := &h
-	l.list = append(slices.Clip(l.list), p)
+	list := append(slices.Clip(l.snapshot()), p)
+	l.list.Store(&list)
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.list = slices.DeleteFunc(slices.Clone(l.list), func(q *Hooks) bool { return q == p })
+		list := slices.DeleteFunc(slices.Clone(l.snapshot()), func(q *Hooks) bool { return q == p })
+		l.list.Store(&list)
 	}
 }
 
 func (l *hookList) snapshot() []*Hooks {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.list
+	if list := l.list.Load(); list != nil {
+		return *list
+	}
+	return nil
 }
 
 // each calls fn for every hook set that concerns the agent until fn says stop.

@@ -92,14 +92,16 @@ type observer struct {
 func (r *Registry) Observe(size int, fn func(Event)) (stop func()) {
 	o := &observer{fn: fn, size: max(size, 1), wake: make(chan struct{}, 1), done: make(chan struct{})}
 	r.obsMu.Lock()
-	r.observers = append(slices.Clip(r.observers), o)
+	list := append(slices.Clip(r.watching()), o)
+	r.observers.Store(&list)
 	r.obsMu.Unlock()
 	go o.run(r)
 	var once sync.Once
 	return func() {
 		once.Do(func() {
 			r.obsMu.Lock()
-			r.observers = slices.DeleteFunc(slices.Clone(r.observers), func(p *observer) bool { return p == o })
+			list := slices.DeleteFunc(slices.Clone(r.watching()), func(p *observer) bool { return p == o })
+			r.observers.Store(&list)
 			r.obsMu.Unlock()
 			o.mu.Lock()
 			o.closed = true
@@ -186,10 +188,15 @@ func (o *observer) run(r *Registry) {
 }
 
 func (r *Registry) observe(e Event) {
-	r.obsMu.RLock()
-	list := r.observers
-	r.obsMu.RUnlock()
-	for _, o := range list {
+	for _, o := range r.watching() {
 		o.put(e)
 	}
+}
+
+// watching returns the observers as they are now.
+func (r *Registry) watching() []*observer {
+	if list := r.observers.Load(); list != nil {
+		return *list
+	}
+	return nil
 }

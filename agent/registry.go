@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/offshoot-dev/offshoot/llm"
@@ -96,8 +97,8 @@ type Registry struct {
 	agents sync.WaitGroup             // counts agents from the first line of their creation to the last of their disposal
 	unhook func()                     // from the session registry
 
-	obsMu     sync.RWMutex // guards observers
-	observers []*observer
+	obsMu     sync.Mutex // held while observers are replaced
+	observers atomic.Pointer[[]*observer]
 
 	cacheMu sync.Mutex // guards headers and specs
 	headers []*headerEntry

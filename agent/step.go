@@ -240,16 +240,20 @@ func (t *turn) attempt(prepared *llm.Prepared, req *llm.Request) (message.Messag
 	a := t.agent
 	a.setPartial("")
 	var asm llm.Assembler
-	var bad error
+	var broken, bad error
 	for c, err := range prepared.Stream(t.ctx(), req) {
 		if err != nil {
-			return message.Message{}, llm.Finish{}, err
+			broken = err // not returned here: the results would go to the heap for that
+			break
 		}
 		if err := asm.Add(c); err != nil {
 			bad = err
 			break
 		}
 		a.notifyChunk(c)
+	}
+	if broken != nil {
+		return message.Message{}, llm.Finish{}, broken
 	}
 	fin := asm.Finish()
 	var usage *message.Usage

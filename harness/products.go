@@ -9,6 +9,7 @@ import (
 	"github.com/offshoot-dev/offshoot/harness/config"
 	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/subagent/claudecode"
+	"github.com/offshoot-dev/offshoot/subagent/codex"
 	"github.com/offshoot-dev/offshoot/subagent/dsh"
 	"github.com/offshoot-dev/offshoot/subagent/external"
 	"github.com/offshoot-dev/offshoot/tool"
@@ -61,6 +62,8 @@ func newProduct(eff *config.Effective, p config.Provider, base external.Config) 
 	switch p.Provider {
 	case config.KindClaudeCode:
 		provider, err = claudecode.New(claudecode.Config{Config: base, Model: model})
+	case config.KindCodex:
+		provider, err = codex.New(codex.Config{Config: base, Model: model, ModelProvider: p.Product.ModelProvider})
 	case config.KindDSH:
 		c := dsh.Config{Config: base, ModelProvider: p.Product.ModelProvider, Model: model}
 		if p.MaxTokens != nil {

@@ -13,6 +13,7 @@ import (
 func TestProductsAreMounted(t *testing.T) {
 	eff := configured(t, `providers:
   rt: {provider: dsh, command: no-such-program}
+  codex: {provider: codex, command: no-such-program, modelProvider: p}
   said: {provider: dsh, command: no-such-program, description: Knows the ropes.}
 agents:
   far: {provider: rt, model: some-model}
@@ -29,8 +30,9 @@ agents:
 	})
 	for tool, want := range map[string]string{
 		"subagent_rt": "The subagent is the agent harness rt: a program of its own", "subagent_said": "Knows the ropes.",
-		"subagent_far": "The subagent is the agent harness rt: a program of its own", "subagent": "",
-		"subagent_cc": "The subagent is",
+		"subagent_codex": "The subagent is Codex, a coding agent",
+		"subagent_far":   "The subagent is the agent harness rt: a program of its own", "subagent": "",
+		"subagent_cc": "The subagent is Claude Code",
 	} {
 		c := h.Tools.Root().Toolset().Lookup(tool)
 		if c == nil {

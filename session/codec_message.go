@@ -338,21 +338,31 @@ func checkBlocks(blocks []message.Block) error {
 				return err
 			}
 		default:
-			if b.Type == "" {
-				return fmt.Errorf("block %d has no type", i)
-			}
-			if err := jsonx.ReadObject(b.Raw, nil); err != nil {
-				return fmt.Errorf("block %d of type %q: %w", i, b.Type, err)
-			}
-			if b.Type == message.BlockImage {
-				continue // Raw is its attachment
-			}
-			if held, err := decodeBlock(b.Raw); err != nil {
-				return fmt.Errorf("block %d of type %q: %w", i, b.Type, err)
-			} else if held.Type != b.Type {
-				return fmt.Errorf("block %d is of type %q, and its object says %q", i, b.Type, held.Type)
+			if err := checkObject(i, b); err != nil {
+				return err
 			}
 		}
+	}
+	return nil
+}
+
+// checkObject checks a block whose content is an object in Raw.
+func checkObject(i int, b *message.Block) error {
+	if b.Type == "" {
+		return fmt.Errorf("block %d has no type", i)
+	}
+	if err := jsonx.ReadObject(b.Raw, nil); err != nil {
+		return fmt.Errorf("block %d of type %q: %w", i, b.Type, err)
+	}
+	if b.Type == message.BlockImage {
+		return nil // Raw is its attachment
+	}
+	held, err := decodeBlock(b.Raw)
+	if err != nil {
+		return fmt.Errorf("block %d of type %q: %w", i, b.Type, err)
+	}
+	if held.Type != b.Type {
+		return fmt.Errorf("block %d is of type %q, and its object says %q", i, b.Type, held.Type)
 	}
 	return nil
 }

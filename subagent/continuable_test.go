@@ -122,12 +122,14 @@ func said(t testing.TB, reg *session.Registry, id session.ID) []string {
 // is resumed from its log by a follow-up.
 func TestContinuable(t *testing.T) {
 	inNest(t, subagenttest.Options{}, func(t *testing.T, l *nest) {
-		l.Answer("map the code", scripted.Step{scripted.SayLiteral("mapped")})
+		looked := make(chan struct{})
+		l.Answer("map the code", scripted.Step{subagenttest.Hold(looked), scripted.SayLiteral("mapped")})
 		l.Answer("and the tests", scripted.Step{scripted.SayLiteral("tested")})
 		acc := l.start("cartographer", "map the code")
 		if _, live := l.Agents.Get(acc.Child); !live {
 			t.Error("the child is not live when it has accepted its prompt")
 		}
+		close(looked)
 		synctest.Wait()
 		if _, live := l.Agents.Get(acc.Child); live {
 			t.Error("the child did not settle")

@@ -57,7 +57,7 @@ func (w *walk) known(c *candidate, row *Row) bool {
 		c.diagnose(row, ReasonUnavailable)
 		return true
 	}
-	if id, ok := projection.IdentityOf(*c.rec); ok && c.own(&id) {
+	if id, ok := projection.IdentityOf(c.rec); ok && c.own(&id) {
 		c.child(row, &id)
 		row.rec = c.rec
 		return true

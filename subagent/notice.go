@@ -331,10 +331,10 @@ func (m *manager) owing(ctx context.Context, s *session.Session) ([]Settlement, 
 // mayOwe reports whether the log of a child has to be read for the epochs that are
 // missing: its checkpoints tell, where there are any.
 func mayOwe(rec *session.Record, missing func(epoch int64) bool) bool {
-	if id, ok := projection.IdentityOf(*rec); ok && id.Mode != session.ModeContinuable {
+	if id, ok := projection.IdentityOf(rec); ok && id.Mode != session.ModeContinuable {
 		return false
 	}
-	st, ok := projection.StateOf(*rec)
+	st, ok := projection.StateOf(rec)
 	if !ok {
 		return true
 	}

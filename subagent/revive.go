@@ -78,7 +78,7 @@ func (m *manager) lookUp(ctx context.Context, child, parentID session.ID) (h ses
 	if rec.Header.Origin != session.OriginSubagent {
 		return h, "", errorf(CodeNotResumable, "session %s is no subagent", child)
 	}
-	if id, ok := projection.IdentityOf(rec); ok && id.Mode != session.ModeContinuable {
+	if id, ok := projection.IdentityOf(&rec); ok && id.Mode != session.ModeContinuable {
 		return h, "", errOneShot(child)
 	}
 	return rec.Header, rec.Meta.Root, nil

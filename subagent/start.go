@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/offshoot-dev/offshoot/internal/stack"
 	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
@@ -27,7 +28,13 @@ import (
 // and MaxChildren. A provider's own failure is passed on as it is; a run that came
 // with it is closed, and what went wrong with that is joined to it.
 func (s *Service) Start(ctx context.Context, provider string, req Request) (Run, error) {
-	p, resolved, err := s.resolve(ctx, provider, req)
+	stack.Grow() // callers that start many at once do so on new goroutines
+	return s.start(ctx, provider, &req)
+}
+
+// start is Start on a stack that is big enough.
+func (s *Service) start(ctx context.Context, provider string, req *Request) (Run, error) {
+	p, resolved, err := s.resolve(ctx, provider, *req)
 	if err != nil {
 		return nil, err
 	}

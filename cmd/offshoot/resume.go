@@ -60,10 +60,10 @@ func (a *app) resume(ctx context.Context, cmd *cobra.Command, f *runFlags, schem
 	if err != nil {
 		return err
 	}
-	if id, ok := projection.IdentityOf(rec); ok && id.Mode == session.ModeContinuable && rec.Meta.Root != rec.Header.ID {
+	if id, ok := projection.IdentityOf(&rec); ok && id.Mode == session.ModeContinuable && rec.Meta.Root != rec.Header.ID {
 		return fmt.Errorf("resume session %s: %w (%s), or give this one more work: offshoot agents send %[1]s \"what to do\"", rec.Header.ID, harness.ErrNotRoot, rec.Meta.Root)
 	}
-	state, _ := projection.StateOf(rec)
+	state, _ := projection.StateOf(&rec)
 	cwd, moved, err := a.folderOf(cmd, rec, state.Imported)
 	if err != nil {
 		return err
@@ -244,7 +244,7 @@ func queued(s *session.Session) []session.Queued {
 // session that was imported from where there were other routes, with a note.
 func (a *app) modelOf(eff *config.Effective, rec session.Record, flags config.Flags, imported bool) (c config.Choice, note string, err error) {
 	_, fromEnv := a.env(config.EnvModel)
-	u, told := projection.UsageOf(rec)
+	u, told := projection.UsageOf(&rec)
 	if flags.Model != nil || fromEnv || !told || u.Provider == "" {
 		c, err = config.ChooseModel(eff, a.env)
 		return c, "", err

@@ -181,21 +181,21 @@ func (s *shelf) summarize(ctx context.Context, rec session.Record) (sum summary,
 	if rec.Err != nil {
 		return sum, rec.Err
 	}
-	if id, ok := projection.IdentityOf(rec); ok {
+	if id, ok := projection.IdentityOf(&rec); ok {
 		sum.ident = &id
 	}
 	var told bool
-	if sum.title, told = projection.TitleOf(rec); !told {
+	if sum.title, told = projection.TitleOf(&rec); !told {
 		if err = readUnit(ctx, s, rec, session.CellTitle, &sum.title); err != nil {
 			return sum, err
 		}
 	}
-	if sum.usage, told = projection.UsageOf(rec); !told {
+	if sum.usage, told = projection.UsageOf(&rec); !told {
 		if err = readUnit(ctx, s, rec, session.CellUsage, &sum.usage); err != nil {
 			return sum, err
 		}
 	}
-	if sum.state, told = projection.StateOf(rec); !told {
+	if sum.state, told = projection.StateOf(&rec); !told {
 		err = readUnit(ctx, s, rec, session.CellState, &sum.state)
 	}
 	return sum, err

@@ -50,7 +50,7 @@ func (a *app) compact(ctx context.Context, cmd *cobra.Command, f config.Flags, n
 	if err != nil {
 		return err
 	}
-	state, _ := projection.StateOf(rec)
+	state, _ := projection.StateOf(&rec)
 	cwd := rec.Header.Cwd
 	if state.Imported { // somebody else's word, and nothing is done in it
 		cwd = ""

@@ -5,7 +5,7 @@ package archtest_test
 func house() policy {
 	return policy{
 		floors: []floor{
-			{name: "0", packages: []string{"message", "internal/jsonx", "internal/rpcconn", "internal/proc"}},
+			{name: "0", packages: []string{"message", "internal/jsonx", "internal/rpcconn", "internal/proc", "internal/stack"}},
 			{name: "1", packages: []string{"session", "session/projection", "session/jsonl"}},
 			{name: "2", packages: []string{"llm", "tool", "prompt"}},
 			{name: "3", packages: []string{"agent"}},
@@ -160,6 +160,7 @@ func house() policy {
 			{"session/flush.go", "the write-behind window: a closed session's callback only takes the lock and leaves"},
 			{"internal/fakeagent/claudecode.go", "the turns of a product: it waits for them at the end of its input"},
 			{"internal/fakeagent/dsh.go", "the turns of a runtime: it waits for them"},
+			{"internal/fakeagent/codex.go", "a turn: the server waits for it before it returns"},
 			{"internal/fakeagent/fakeagent.go", "the protocol of an agent: Serve returns with it, or its process ends"},
 			{"internal/fakeagent/launch.go", "an agent that looks like a process: Link.Close waits for it"},
 			{"internal/fakeagent/program.go", "the signals of a program: ends with the process"},

@@ -47,7 +47,7 @@ func ParseDialect(name string) (Dialect, error) {
 
 func (d Dialect) contentType() string {
 	switch d {
-	case OpenAI, DeepSeek, VLLM, messagesWire:
+	case OpenAI, DeepSeek, VLLM, messagesWire, responsesWire:
 		return "text/event-stream; charset=utf-8"
 	default:
 		return "text/event-stream"
@@ -112,7 +112,7 @@ func (d Dialect) reasoningDelta(field, text string) object {
 }
 
 // refuses says whether the dialect has refusals of its own.
-func (d Dialect) refuses() bool { return d == OpenAI }
+func (d Dialect) refuses() bool { return d == OpenAI || d == responsesWire }
 
 func (d Dialect) refusalDelta(text string) object {
 	if d.refuses() {

@@ -1,7 +1,7 @@
 // Package fakemodel is a model endpoint for tests and manual runs: an HTTP server on loopback that speaks the
 // streaming chat-completions wire (POST {base}/chat/completions answered in server-sent events, GET {base}/models)
-// in the dialects of the vendors and servers that matter, and Anthropic's Messages wire beside it
-// (POST {base}/messages), and that misbehaves exactly as it is told.
+// in the dialects of the vendors and servers that matter, and beside it Anthropic's Messages wire
+// (POST {base}/messages) and OpenAI's Responses wire (POST {base}/responses), and that misbehaves exactly as it is told.
 //
 // What it answers is decided per request by a [Script], which returns a [Reply]: a list of declarative steps, from
 // plain text over interleaved tool calls to a cut connection. A reply that sends content and then ends is closed as
@@ -150,6 +150,7 @@ func (s *Server) routes() http.Handler {
 	for _, base := range []string{"", "/v1"} {
 		mux.HandleFunc("POST "+base+"/chat/completions", s.serveChat)
 		mux.HandleFunc("POST "+base+"/messages", s.serveMessages)
+		mux.HandleFunc("POST "+base+"/responses", s.serveResponses)
 		mux.HandleFunc("GET "+base+"/models", s.serveModels)
 	}
 	return mux

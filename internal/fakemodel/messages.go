@@ -32,7 +32,7 @@ func (s *Server) serveMessages(w http.ResponseWriter, r *http.Request) {
 		s: s, d: messagesWire, req: req,
 		ctx: r.Context(), w: w, rc: http.NewResponseController(w),
 	}
-	st.m = &messages{st: st, wire: wire}
+	st.own = &messages{st: st, wire: wire}
 	s.conclude(st, st.answer(s.decide(r, st, script)))
 }
 

@@ -91,6 +91,9 @@ func (m *messages) text(s string) error {
 	return m.delta(m.index, object{{"type", "text_delta"}, {"text", s}})
 }
 
+// refusal is text on this wire; the stop reason tells.
+func (m *messages) refusal(s string) error { return m.text(s) }
+
 func (m *messages) thinking(s string) error {
 	if err := m.enter("thinking", object{{"type", "thinking"}, {"thinking", ""}, {"signature", ""}}); err != nil {
 		return err
@@ -216,30 +219,32 @@ func (m *messages) fail(e ErrorChunk) error {
 type Redacted string
 
 func (r Redacted) play(st *stream) error {
-	if err := st.begin(); err != nil || st.m == nil {
+	m, ok := st.own.(*messages)
+	if err := st.begin(); err != nil || !ok {
 		return err
 	}
-	if err := st.m.leave(); err != nil {
+	if err := m.leave(); err != nil {
 		return err
 	}
-	st.m.index++
-	if err := st.m.start(st.m.index-1, object{{"type", "redacted_thinking"}, {"data", string(r)}}); err != nil {
+	m.index++
+	if err := m.start(m.index-1, object{{"type", "redacted_thinking"}, {"data", string(r)}}); err != nil {
 		return err
 	}
-	return st.m.stop(st.m.index - 1)
+	return m.stop(m.index - 1)
 }
 
 // Ping sends the wire's sign of life: an event of the Messages wire, a comment elsewhere.
 type Ping struct{}
 
 func (Ping) play(st *stream) error {
-	if st.m == nil {
+	m, ok := st.own.(*messages)
+	if !ok {
 		return Comment("ping").play(st)
 	}
 	if err := st.begin(); err != nil {
 		return err
 	}
-	return st.m.event("ping")
+	return m.event("ping")
 }
 
 // Foreign sends content of a kind that no client knows: a block and an event of the Messages wire, a delta elsewhere.
@@ -247,13 +252,22 @@ type Foreign struct{}
 
 func (Foreign) play(st *stream) error {
 	hologram := object{{"depth", 3}}
-	if st.m == nil {
+	if st.own == nil {
 		return st.delta(object{{"hologram", hologram}})
 	}
 	if err := st.begin(); err != nil {
 		return err
 	}
-	m := st.m
+	switch own := st.own.(type) {
+	case *responses:
+		return own.event("response.hologram.delta", member{"hologram", hologram})
+	case *messages:
+		return own.foreign(hologram)
+	}
+	return nil
+}
+
+func (m *messages) foreign(hologram object) error {
 	if err := m.leave(); err != nil {
 		return err
 	}

@@ -26,16 +26,16 @@ func (r repeat) play(st *stream) error {
 
 func (t Text) play(st *stream) error {
 	st.outBytes += len(t)
-	if st.m != nil {
-		return st.m.text(string(t))
+	if st.own != nil {
+		return st.own.text(string(t))
 	}
 	return st.delta(st.d.textDelta(string(t)))
 }
 
 func (r Reasoning) play(st *stream) error {
 	st.thought.WriteString(string(r))
-	if st.m != nil {
-		return st.m.thinking(string(r))
+	if st.own != nil {
+		return st.own.thinking(string(r))
 	}
 	if st.reasoningField == "" {
 		return st.begin()
@@ -46,8 +46,8 @@ func (r Reasoning) play(st *stream) error {
 func (r Refusal) play(st *stream) error {
 	st.refused = true
 	st.outBytes += len(r)
-	if st.m != nil {
-		return st.m.text(string(r))
+	if st.own != nil {
+		return st.own.refusal(string(r))
 	}
 	return st.delta(st.d.refusalDelta(string(r)))
 }
@@ -55,8 +55,8 @@ func (r Refusal) play(st *stream) error {
 func (c ToolCall) play(st *stream) error { return parallel{c}.play(st) }
 
 func (p parallel) play(st *stream) error {
-	if st.m != nil {
-		return st.m.calls(p)
+	if st.own != nil {
+		return st.own.calls(p)
 	}
 	first := st.calls
 	queues := make([][]string, len(p))
@@ -99,8 +99,8 @@ func (p parallel) play(st *stream) error {
 
 func (f Finish) play(st *stream) error {
 	st.finished = true
-	if st.m != nil {
-		return st.m.finish(f)
+	if st.own != nil {
+		return st.own.finish(f)
 	}
 	if f == "" {
 		return st.begin()
@@ -136,8 +136,8 @@ func (f Fragment) play(st *stream) error {
 }
 
 func (Done) play(st *stream) error {
-	if st.m != nil {
-		return st.m.done()
+	if st.own != nil {
+		return st.own.done()
 	}
 	if err := st.write([]byte(doneEvent)); err != nil {
 		return err
@@ -198,8 +198,8 @@ func (e ErrorChunk) play(st *stream) error {
 	if err := st.open(); err != nil {
 		return err
 	}
-	if st.m != nil {
-		return st.m.fail(e)
+	if st.own != nil {
+		return st.own.fail(e)
 	}
 	if err := st.event(st.d.errorChunk(st.envelope(), e)); err != nil {
 		return err

@@ -82,8 +82,8 @@ func (s *Server) decide(r *http.Request, st *stream, script Script) Reply {
 	}
 	if !s.opts.Lenient {
 		check := s.check
-		if st.m != nil {
-			check = func(Request) error { return st.m.check() }
+		if st.own != nil {
+			check = func(Request) error { return st.own.check() }
 		}
 		if err := check(req); err != nil {
 			return Reply{refuse(st.d, err.Error())}
@@ -114,6 +114,21 @@ func (s *Server) conclude(st *stream, err error) {
 	}
 }
 
+// ownWire is one answer being given on a wire that is not the chat wire.
+type ownWire interface {
+	// check refuses what the real endpoint refuses.
+	check() error
+	// begin sends what comes before the first content; the others send what their names say, in the wire's form.
+	begin() error
+	text(piece string) error
+	refusal(piece string) error
+	thinking(piece string) error
+	calls(p parallel) error
+	finish(f Finish) error
+	done() error
+	fail(e ErrorChunk) error
+}
+
 // stream is one answer being given. It belongs to the goroutine of its request.
 type stream struct {
 	s   *Server
@@ -123,7 +138,7 @@ type stream struct {
 	w   http.ResponseWriter
 	rc  *http.ResponseController
 
-	m              *messages // set where the answer goes out on the Messages wire
+	own            ownWire // set where the answer does not go out on the chat wire
 	reasoningField string
 	fragment       int
 
@@ -140,7 +155,7 @@ type stream struct {
 
 // answer plays a reply and closes it as the dialect does.
 func (st *stream) answer(reply Reply) error {
-	if st.m != nil {
+	if st.own != nil {
 		st.usage = findUsage(reply) // it goes out before the first content
 	}
 	if err := steps(reply).play(st); err != nil {
@@ -192,8 +207,8 @@ func (st *stream) begin() error {
 		return err
 	}
 	st.begun = true
-	if st.m != nil {
-		return st.m.begin()
+	if st.own != nil {
+		return st.own.begin()
 	}
 	if comment, ok := st.d.openingComment(); ok {
 		if err := st.play(Comment(comment)); err != nil {
@@ -240,7 +255,7 @@ func (st *stream) event(body object) error {
 
 // sendUsage sends the usage in a chunk of its own, if it is wanted and still missing.
 func (st *stream) sendUsage() error {
-	if st.m != nil || !st.wantsUsage() || st.usageSent {
+	if st.own != nil || !st.wantsUsage() || st.usageSent {
 		return nil
 	}
 	st.usageSent = true

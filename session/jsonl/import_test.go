@@ -50,9 +50,9 @@ func TestImport(t *testing.T) {
 	}
 	for id, root := range map[session.ID]session.ID{"root": "root", "kid": "root", "grandkid": "root", "other": "other"} {
 		rec := s.record(id)
-		title, ok1 := projection.TitleOf(rec)
-		usage, ok2 := projection.UsageOf(rec)
-		state, ok3 := projection.StateOf(rec)
+		title, ok1 := projection.TitleOf(&rec)
+		usage, ok2 := projection.UsageOf(&rec)
+		state, ok3 := projection.StateOf(&rec)
 		if rec.Meta.Root != root || !ok1 || !ok2 || !ok3 || !state.Imported {
 			t.Errorf("%s: root %s, cells %v %v %v", id, rec.Meta.Root, ok1, ok2, ok3)
 		}
@@ -354,7 +354,7 @@ func TestExportPrefix(t *testing.T) {
 	if rec.Meta.Prefix != (session.PrefixRef{}) || rec.Header.SeedLength != 3 || logs[1].Report.Queued != 0 || logs[0].Report.Queued != 1 {
 		t.Errorf("the child is %+v, %+v", rec.Meta, logs[1].Report)
 	}
-	if title, _ := projection.TitleOf(rec); title.Text != "" {
+	if title, _ := projection.TitleOf(&rec); title.Text != "" {
 		t.Errorf("the child bears its parent's title %q", title.Text)
 	}
 }

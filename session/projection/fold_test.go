@@ -200,7 +200,7 @@ func TestEagerFoldEqualsRefold(t *testing.T) {
 		if head == seed {
 			return
 		}
-		state, ok := projection.StateOf(rec)
+		state, ok := projection.StateOf(&rec)
 		live, err := r.Fold(t.Context(), s, session.CellState)
 		if err != nil || !ok {
 			rt.Fatal(ok, err)
@@ -219,7 +219,7 @@ func TestEagerFoldEqualsRefold(t *testing.T) {
 		if state.Epoch != epochs.Settled || state.Settled != stop || state.Unsettled != epochs.Worked {
 			rt.Fatalf("the state is %+v, and the session's epochs are %+v", state, epochs)
 		}
-		usage, ok := projection.UsageOf(rec)
+		usage, ok := projection.UsageOf(&rec)
 		live, err = r.Fold(t.Context(), s, session.CellUsage)
 		if err != nil || !ok {
 			rt.Fatal(ok, err)
@@ -227,7 +227,7 @@ func TestEagerFoldEqualsRefold(t *testing.T) {
 		if diff := cmp.Diff(live.Value, &usage, opts); diff != "" {
 			rt.Fatalf("UsageOf (-fold +record):\n%s", diff)
 		}
-		identity, ok := projection.IdentityOf(rec)
+		identity, ok := projection.IdentityOf(&rec)
 		live, err = r.Fold(t.Context(), s, session.CellIdentity)
 		if err != nil {
 			rt.Fatal(err)
@@ -328,10 +328,10 @@ func BenchmarkOf(b *testing.B) {
 	rec.Cells = cells.Take(rec.Head)
 	b.ReportAllocs()
 	for b.Loop() {
-		_, ok1 := projection.IdentityOf(rec)
-		_, ok2 := projection.UsageOf(rec)
-		_, ok3 := projection.TitleOf(rec)
-		_, ok4 := projection.StateOf(rec)
+		_, ok1 := projection.IdentityOf(&rec)
+		_, ok2 := projection.UsageOf(&rec)
+		_, ok3 := projection.TitleOf(&rec)
+		_, ok4 := projection.StateOf(&rec)
 		if !ok1 || !ok2 || !ok3 || !ok4 {
 			b.Fatal("a cell is missing")
 		}

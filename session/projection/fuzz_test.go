@@ -38,13 +38,13 @@ func FuzzCell(f *testing.F) {
 		rec := session.Record{Header: *h, Head: 1 << 40, Cells: []session.Checkpoint{{Key: u.Key, Version: u.Version, Seq: 1 << 39, Value: data}}}
 		switch n % 4 { // the readers of records, whatever the cell holds
 		case 0:
-			projection.IdentityOf(rec)
+			projection.IdentityOf(&rec)
 		case 1:
-			projection.UsageOf(rec)
+			projection.UsageOf(&rec)
 		case 2:
-			projection.TitleOf(rec)
+			projection.TitleOf(&rec)
 		case 3:
-			if s, ok := projection.StateOf(rec); ok && s.Waking > s.Waiting {
+			if s, ok := projection.StateOf(&rec); ok && s.Waking > s.Waiting {
 				t.Fatalf("%s: %d of %d wake", data, s.Waking, s.Waiting)
 			}
 		}

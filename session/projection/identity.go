@@ -135,7 +135,7 @@ func plainField(data []byte, prefix string) (text, rest []byte, ok bool) {
 
 // IdentityOf returns the identity that a record's checkpoint holds. false means
 // that the checkpoint does not tell; Registry.Read decides then.
-func IdentityOf(rec session.Record) (Identity, bool) { return value(identityOf(&rec)) }
+func IdentityOf(rec *session.Record) (Identity, bool) { return value(identityOf(rec)) }
 
 func identityOf(rec *session.Record) *Identity {
 	return of(rec, session.CellIdentity, parseIdentity)

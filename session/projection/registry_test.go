@@ -393,21 +393,21 @@ func TestTypedReads(t *testing.T) {
 		{Key: session.CellTitle, Version: 1, Seq: 4, Value: []byte(`{"title":"T"}`)},
 		{Key: session.CellState, Version: 1, Seq: 4, Value: []byte(`{"state":"queued","turn":1,"reason":"error","queued":1,"nextTurn":"w"}`)},
 	}}
-	id, ok := projection.IdentityOf(rec)
+	id, ok := projection.IdentityOf(&rec)
 	if diff := cmp.Diff(projection.Identity{Mode: "one-shot", Provider: "spawn", Label: &label, Seq: 3}, id); !ok || diff != "" {
 		t.Errorf("identity %v (-want +got):\n%s", ok, diff)
 	}
-	if u, ok := projection.UsageOf(rec); !ok || u.Tokens != (message.Usage{InputTokens: 2, OutputTokens: 1}) || u.Requests != 1 || u.Model != "m" {
+	if u, ok := projection.UsageOf(&rec); !ok || u.Tokens != (message.Usage{InputTokens: 2, OutputTokens: 1}) || u.Requests != 1 || u.Model != "m" {
 		t.Errorf("usage %+v, %v", u, ok)
 	}
-	if title, ok := projection.TitleOf(rec); !ok || title.Text != "T" || title.Derived {
+	if title, ok := projection.TitleOf(&rec); !ok || title.Text != "T" || title.Derived {
 		t.Errorf("title %+v, %v", title, ok)
 	}
-	if s, ok := projection.StateOf(rec); !ok || s.State != projection.Queued || s.Waking != 1 || s.Reason != session.EndError {
+	if s, ok := projection.StateOf(&rec); !ok || s.State != projection.Queued || s.Waking != 1 || s.Reason != session.EndError {
 		t.Errorf("state %+v, %v", s, ok)
 	}
 	rec.Head = 4 // every cell lies ahead of the log now
-	if _, ok := projection.StateOf(rec); ok {
+	if _, ok := projection.StateOf(&rec); ok {
 		t.Error("a checkpoint ahead of the log was trusted")
 	}
 }

@@ -275,6 +275,6 @@ func parseState(_ *session.Header, data []byte) (*State, error) {
 
 // StateOf returns the state that a record's checkpoint holds; false means that it
 // does not tell.
-func StateOf(rec session.Record) (State, bool) { return value(stateOf(&rec)) }
+func StateOf(rec *session.Record) (State, bool) { return value(stateOf(rec)) }
 
 func stateOf(rec *session.Record) *State { return of(rec, session.CellState, parseState) }

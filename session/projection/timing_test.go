@@ -71,7 +71,7 @@ func TestTiming_D33(t *testing.T) {
 			if rec.Head == tc.seed {
 				return // there is none of an empty log
 			}
-			if s, ok := projection.StateOf(rec); !ok || s.Timing(last) != tc.want {
+			if s, ok := projection.StateOf(&rec); !ok || s.Timing(last) != tc.want {
 				t.Errorf("from the checkpoint: %+v, %v", s.Timing(last), ok)
 			}
 		})

@@ -122,6 +122,6 @@ func oneLine(content []message.Block) string {
 
 // TitleOf returns the title that a record's checkpoint holds; false means that it
 // does not tell. A session that nobody said anything to has an empty one.
-func TitleOf(rec session.Record) (Title, bool) { return value(titleOf(&rec)) }
+func TitleOf(rec *session.Record) (Title, bool) { return value(titleOf(rec)) }
 
 func titleOf(rec *session.Record) *Title { return of(rec, session.CellTitle, parseTitle) }

@@ -180,7 +180,7 @@ func TestStateOfEpochs(t *testing.T) {
 	} {
 		u := projection.StateUnit()
 		rec := session.Record{Header: session.Header{ID: "s"}, Head: 9, Cells: []session.Checkpoint{{Key: u.Key, Version: u.Version, Seq: 8, Value: []byte(tc.cell)}}}
-		got, ok := projection.StateOf(rec)
+		got, ok := projection.StateOf(&rec)
 		if ok != tc.ok || ok && (got.Epoch != tc.want.Epoch || got.Settled != tc.want.Settled || got.Unsettled != tc.want.Unsettled) {
 			t.Errorf("%s: %+v, %v", tc.cell, got, ok)
 		}

@@ -173,6 +173,6 @@ func setCounter(list *[5]counter, key string, raw []byte) error {
 
 // UsageOf returns the usage that a record's checkpoint holds; false means that it
 // does not tell. How many events a session has is rec.Head.
-func UsageOf(rec session.Record) (Usage, bool) { return value(usageOf(&rec)) }
+func UsageOf(rec *session.Record) (Usage, bool) { return value(usageOf(rec)) }
 
 func usageOf(rec *session.Record) *Usage { return of(rec, session.CellUsage, parseUsage) }

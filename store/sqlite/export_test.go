@@ -56,7 +56,7 @@ func (s *Store) Plans(ctx context.Context) (map[string]string, error) {
 		"fence": sqlFence, "release": sqlRelease, "release all": sqlReleaseAll,
 		"exists": sqlExists, "key": sqlKey, "fence1": sqlFence1, "prefix of": sqlPrefixOf, "take": sqlTake, "append": sqlAppend, "append cell": sqlAppendCell,
 		"doomed": sqlDoomed, "held": sqlHeld, "has heir": sqlHasHeir, "has child": sqlHasChild, "own in tree": sqlOwnInTree, "heir": sqlHeir, "inherit": sqlInherit, "refer": sqlRefer, "move": sqlMove, "straddle": sqlStraddle, "cut": sqlCut,
-		"head": sqlHead, "link": sqlLink, "cells": sqlCells, "events": sqlEvents, "record": sqlRecord, "place": sqlPlace,
+		"head": sqlHead, "link": sqlLink, "cells": sqlCells, "events": sqlEvents, "record": recordQuery(fieldSep, "''", "id"), "child": recordQuery(fieldSep, sqlChild, "num"), "place": sqlPlace,
 		"delete batches": `DELETE FROM batches WHERE session=?`, "delete checkpoints": `DELETE FROM checkpoints WHERE session=?`, "delete session": `DELETE FROM sessions WHERE num=?`,
 	}
 	for name, f := range map[string]session.Filter{

@@ -1,8 +1,8 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,15 +15,34 @@ import (
 // defaultLimit is the size of a page that names none.
 const defaultLimit = 1000
 
-const recordColumns = `num, id, header, root, prefix_id, prefix_len, head, owner, updated_at,
-	cp_identity, cp_usage, cp_title, cp_state`
+// fieldSep stands between the fields of a packed row. Neither JSON nor, as a rule, an
+// id holds it.
+const fieldSep = "\x1f"
 
 const (
-	sqlRecord = `SELECT ` + recordColumns + `, NULL FROM sessions WHERE id=?`
-	// sqlChild is one probe of the index for each row.
-	sqlChild = `(SELECT c.id FROM sessions c WHERE c.parent=sessions.id AND c.origin='` + session.OriginSubagent + `' AND c.id<>sessions.id LIMIT 1)`
+	// sqlChild is a child of the row's session, or ''. The first condition is one probe
+	// of the index, and most sessions have none; the query behind it costs several times
+	// as much.
+	sqlChild = `CASE WHEN id IN (SELECT parent FROM sessions) THEN ifnull((SELECT c.id FROM sessions c
+		WHERE c.parent=sessions.id AND c.origin='` + session.OriginSubagent + `' AND c.id<>sessions.id LIMIT 1), '') ELSE '' END`
 	sqlPlace = `SELECT created_at, parent, origin FROM sessions WHERE num=?`
 )
+
+// packedRow is the expression for what a record is made of, in one value for
+// recordRow.unpack: a column of its own costs more than what is in it, since the engine
+// takes a mutex several times for each.
+func packedRow(sep, child string) string {
+	return `CAST(concat_ws('` + sep + `', num, prefix_len, head, updated_at, id, root, prefix_id, owner, ` + child + `, header,
+		ifnull(cp_identity, ''), ifnull(cp_usage, ''), ifnull(cp_title, ''), ifnull(cp_state, '')) AS BLOB)`
+}
+
+// childOf is the expression for the child in a packed row.
+func childOf(p session.Page) string {
+	if p.Children {
+		return sqlChild
+	}
+	return "''"
+}
 
 // List implements session.Store. The records hold the checkpoints that stand in
 // the session's own row (identity, usage, title, state); Inspect has the others
@@ -54,8 +73,9 @@ func (s *Store) List(ctx context.Context, f session.Filter, p session.Page) (ses
 			return err
 		}
 		defer func() { _ = rows.Close() }() // rows.Err tells what went wrong
-		row := newRecordRow()
-		damaged := map[int]int64{} // numbers of the rows that cannot be read
+		var row recordRow
+		sep := []byte(fieldSep)
+		again := map[int]int64{} // numbers of the rows that want another look
 		for rows.Next() {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -63,24 +83,32 @@ func (s *Store) List(ctx context.Context, f session.Filter, p session.Page) (ses
 			if more = len(l.Records) == limit; more {
 				break
 			}
-			if err := row.scan(rows.Scan); err != nil {
+			var data blob
+			if err := rows.Scan(&data); err != nil {
 				return err
 			}
 			if n := len(l.Records); n == cap(l.Records) {
 				// Records are big: copy few times, but allocate for what is there.
 				l.Records = slices.Grow(l.Records, min(limit, 16*n)-n)
 			}
-			rec := row.record(owners)
-			if rec.Err != nil {
-				damaged[len(l.Records)] = row.num
+			plain, err := row.unpack(data, sep)
+			if err != nil {
+				return err
 			}
-			l.Records = append(l.Records, rec)
+			l.Records = append(l.Records, session.Record{})
+			rec := &l.Records[len(l.Records)-1]
+			if plain {
+				row.record(rec, owners)
+			}
+			if !plain || rec.Err != nil {
+				again[len(l.Records)-1] = row.num
+			}
 		}
 		if err := rows.Err(); err != nil {
 			return err
 		}
-		for i, num := range damaged {
-			if err := place(inner, c, num, &l.Records[i].Header); err != nil {
+		for i, num := range again {
+			if l.Records[i], err = s.lookAgain(inner, c, num, childOf(p), owners); err != nil {
 				return err
 			}
 		}
@@ -94,6 +122,22 @@ func (s *Store) List(ctx context.Context, f session.Filter, p session.Page) (ses
 		return session.Listing{}, s.wrap("list sessions", err)
 	}
 	return l, nil
+}
+
+// lookAgain reads the record of a row that a listing could not: one of whose fields
+// holds fieldSep, or that is damaged.
+func (s *Store) lookAgain(ctx context.Context, c *readConn, num int64, child string, owners map[string]ownerEntry) (r session.Record, err error) {
+	row, found, err := c.recordRow(ctx, child, "num", num)
+	if err == nil && !found {
+		err = fmt.Errorf("row %d is gone within one snapshot", num)
+	}
+	if err != nil {
+		return r, err
+	}
+	if row.record(&r, owners); r.Err != nil {
+		err = place(ctx, c, num, &r.Header)
+	}
+	return r, err
 }
 
 // place fills in what a damaged row's own columns tell of its header.
@@ -159,11 +203,7 @@ func listQuery(f session.Filter, p session.Page, limit int) (string, []any, erro
 		}
 		cond("(created_at, id) "+op+" (?, ?)", at, string(id))
 	}
-	child := "NULL"
-	if p.Children {
-		child = sqlChild
-	}
-	text := "SELECT " + recordColumns + ", " + child + " FROM " + from
+	text := "SELECT " + packedRow(fieldSep, childOf(p)) + " FROM " + from
 	if len(where) > 0 {
 		text += " WHERE " + strings.Join(where, " AND ")
 	}
@@ -203,32 +243,19 @@ func (s *Store) ownerTable(ctx context.Context, c *readConn) (map[string]ownerEn
 
 // record reads one session's record with every checkpoint.
 func (s *Store) record(ctx context.Context, c *readConn, id session.ID) (r session.Record, num int64, err error) {
-	st, err := c.stmt(ctx, sqlRecord)
-	if err != nil {
-		return r, 0, err
-	}
-	rows, err := st.QueryContext(ctx, string(id))
-	if err != nil {
-		return r, 0, err
-	}
-	row := newRecordRow()
-	found := rows.Next()
-	if found {
-		err = row.scan(rows.Scan)
-	}
-	if err = errors.Join(err, rows.Err()); err == nil && !found {
+	row, found, err := c.recordRow(ctx, "''", "id", string(id))
+	if err == nil && !found {
 		err = session.ErrNotFound
 	}
 	if err != nil {
-		return r, 0, errors.Join(err, rows.Close())
+		return r, 0, err
 	}
 	owners, err := s.ownerTable(ctx, c)
 	if err != nil {
-		return r, 0, errors.Join(err, rows.Close())
+		return r, 0, err
 	}
-	r = row.record(owners)
-	if err := rows.Close(); err != nil || r.Err != nil {
-		return r, row.num, err
+	if row.record(&r, owners); r.Err != nil {
+		return r, row.num, nil
 	}
 	err = c.rows(ctx, func(scan func(...any) error) (bool, error) {
 		var cell session.Checkpoint
@@ -239,56 +266,83 @@ func (s *Store) record(ctx context.Context, c *readConn, id session.ID) (r sessi
 	return r, row.num, err
 }
 
-// recordRow is a row of sessions as it comes from the engine. The raw fields are
-// the engine's until the next row.
+// recordRow is a row of sessions. The zero value is ready to unpack one row after the
+// other.
 type recordRow struct {
 	num, prefixLen, head, updated int64
 
-	id                  string
-	root, prefix, owner shared
-	header              sql.RawBytes
-	cells               [len(rowKeys)]sql.RawBytes
-	child               sql.NullString
+	// Parts of the packed row.
+	id, child, header []byte
+	cells             [len(rowKeys)][]byte
 
-	headers session.HeaderParser
-	fields  []any // where the columns go
+	// Many rows have these in common; equal ones that follow on each other are one string.
+	root, prefix, owner string
+	headers             session.HeaderParser
 }
 
-func newRecordRow() *recordRow {
-	r := &recordRow{}
-	r.fields = []any{
-		&r.num, &r.id, &r.header, &r.root, &r.prefix, &r.prefixLen, &r.head, &r.owner, &r.updated,
-		&r.cells[0], &r.cells[1], &r.cells[2], &r.cells[3], &r.child,
+// recordRow reads the row of one session, whatever its fields hold: there are more
+// separators than they can hold, and none overlaps with itself.
+func (c *readConn) recordRow(ctx context.Context, child, key string, value any) (row *recordRow, found bool, err error) {
+	row = &recordRow{}
+	for sep := fieldSep; ; sep += "-" {
+		var data blob
+		if found, err = c.row(ctx, recordQuery(sep, child, key), []any{value}, []any{&data}); err != nil || !found {
+			return nil, false, err
+		}
+		if plain, err := row.unpack(data, []byte(sep)); plain || err != nil {
+			return row, true, err
+		}
 	}
-	return r
 }
 
-func (r *recordRow) scan(scan func(...any) error) error { return scan(r.fields...) }
-
-// shared is a text that many rows have in common; equal ones that follow on each
-// other are one string.
-type shared string
-
-// Scan implements sql.Scanner.
-func (s *shared) Scan(v any) error {
-	text, ok := v.(string)
-	if !ok {
-		return fmt.Errorf("column holds a %T instead of text", v)
-	}
-	if text != string(*s) {
-		*s = shared(text)
-	}
-	return nil
+func recordQuery(sep, child, key string) string {
+	return "SELECT " + packedRow(sep, child) + " FROM sessions WHERE " + key + "=?"
 }
 
-// record turns the row into a record; one that cannot be read carries Err (core D11).
-func (r *recordRow) record(owners map[string]ownerEntry) session.Record {
-	id := session.ID(r.id)
+// unpack takes a packed row apart, of which it keeps parts. plain is false where one of
+// the fields holds the separator; num is right all the same. An error says that it is
+// no packed row.
+func (r *recordRow) unpack(data, sep []byte) (plain bool, err error) {
+	for i, n := range []*int64{&r.num, &r.prefixLen, &r.head, &r.updated} {
+		var text []byte
+		text, data, _ = bytes.Cut(data, sep)
+		if *n, err = integer(text); err != nil {
+			return false, fmt.Errorf("number %d of a session's row: %w", i, err)
+		}
+	}
+	var root, prefix, owner []byte
+	more := true
+	for _, field := range []*[]byte{&r.id, &root, &prefix, &owner, &r.child, &r.header, &r.cells[0], &r.cells[1], &r.cells[2], &r.cells[3]} {
+		if !more {
+			return false, errors.New("a session's row lacks a field")
+		}
+		*field, data, more = bytes.Cut(data, sep)
+	}
+	if more {
+		return false, nil
+	}
+	share(&r.root, root)
+	share(&r.prefix, prefix)
+	share(&r.owner, owner)
+	return true, nil
+}
+
+// share makes a text that of a field, unless it is already.
+func share(text *string, field []byte) {
+	if *text != string(field) {
+		*text = string(field)
+	}
+}
+
+// record turns the row into a record, which was empty; one that cannot be read carries
+// Err (core D11).
+func (r *recordRow) record(rec *session.Record, owners map[string]ownerEntry) {
 	h, err := r.headers.Parse(r.header)
-	if err == nil && h.ID != id {
+	if err == nil && string(h.ID) != string(r.id) {
 		err = fmt.Errorf("its header names session %q", h.ID)
 	}
 	if err != nil {
+		id := session.ID(r.id)
 		var unsupported *session.UnsupportedError
 		if !errors.As(err, &unsupported) {
 			var corrupt *session.CorruptError
@@ -297,39 +351,31 @@ func (r *recordRow) record(owners map[string]ownerEntry) session.Record {
 			}
 			err = &session.CorruptError{ID: id, Seq: -1, Err: err}
 		}
-		return session.Record{Header: session.Header{ID: id}, Child: session.ID(r.child.String), Err: err}
+		rec.Header.ID, rec.Child, rec.Err = id, session.ID(r.child), err
+		return
 	}
-	rec := session.Record{
-		Header:    h,
-		Child:     session.ID(r.child.String),
-		Meta:      session.Meta{Root: session.ID(r.root), Prefix: session.PrefixRef{ID: session.ID(r.prefix), Len: r.prefixLen}},
-		Head:      r.head,
-		UpdatedAt: r.updated,
-	}
-	size := 0
+	rec.Header, rec.Child = h, session.ID(r.child)
+	rec.Meta = session.Meta{Root: session.ID(r.root), Prefix: session.PrefixRef{ID: session.ID(r.prefix), Len: r.prefixLen}}
+	rec.Head, rec.UpdatedAt = r.head, r.updated
+	n := 0
 	for _, data := range r.cells {
-		size += len(data)
+		if len(data) > 0 {
+			n++
+		}
 	}
-	if size > 0 {
-		rec.Cells = make([]session.Checkpoint, 0, len(r.cells))
-		values := make([]byte, 0, size) // of all cells
+	if n > 0 {
+		rec.Cells = make([]session.Checkpoint, 0, n)
 		for i, data := range r.cells {
-			c, ok := parseCell(rowKeys[i], data)
-			if !ok {
-				continue
+			if c, ok := parseCell(rowKeys[i], data); ok {
+				rec.Cells = append(rec.Cells, c)
 			}
-			from := len(values)
-			values = append(values, c.Value...)
-			c.Value = values[from:len(values):len(values)]
-			rec.Cells = append(rec.Cells, c)
 		}
 	}
 	if r.owner != "" {
-		o, ok := owners[string(r.owner)]
+		o, ok := owners[r.owner]
 		if !ok {
-			o.owner = session.Owner{ID: string(r.owner)}
+			o.owner = session.Owner{ID: r.owner}
 		}
 		rec.Owner, rec.Live = &o.owner, o.live
 	}
-	return rec
 }

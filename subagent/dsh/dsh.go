@@ -16,6 +16,7 @@
 package dsh
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,24 +72,17 @@ func New(cfg Config) (*Provider, error) {
 	case cfg.MaxTokens < 0 || cfg.MaxTokens > jsonx.MaxSafe:
 		return nil, fmt.Errorf("dsh: MaxTokens %d is no positive integer that JSON can carry", cfg.MaxTokens) // seam OOPX-21
 	}
-	fill(&cfg.Name, DefaultName)
-	fill(&cfg.ModelProvider, DefaultModelProvider)
-	fill(&cfg.Model, DefaultModel)
-	fill(&cfg.EOFGrace, DefaultEOFGrace)
-	fill(&cfg.Grace, DefaultGrace)
+	cfg.Name = cmp.Or(cfg.Name, DefaultName)
+	cfg.ModelProvider = cmp.Or(cfg.ModelProvider, DefaultModelProvider)
+	cfg.Model = cmp.Or(cfg.Model, DefaultModel)
+	cfg.EOFGrace = cmp.Or(cfg.EOFGrace, DefaultEOFGrace)
+	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
 	p := &Provider{cfg: cfg}
 	p.product = remote.Product{
 		Config: cfg.Config, Install: "Give the command that starts a DSH runtime with its SDK server.",
 		Command: p.command, Open: p.open,
 	}
 	return p, nil
-}
-
-func fill[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Name implements subagent.Provider.

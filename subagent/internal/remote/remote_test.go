@@ -448,7 +448,7 @@ func TestAsk(t *testing.T) {
 		run := s.Start(t, ctx, "plug", subagenttest.Request(parent, "x"))
 		time.AfterFunc(90*time.Second, cancel)
 		began := time.Now()
-		if res := subagenttest.Await(t, run); res.StopReason == subagent.StopCompleted {
+		if res := subagenttest.Await(t, run); res.StopReason != subagent.StopAborted {
 			t.Errorf("%+v", res)
 		}
 		if len(got) != 4 || got[0] != remote.Rejected || got[1] != remote.Allowed || got[2] != remote.Cancelled || got[3] != remote.Cancelled {

@@ -135,8 +135,9 @@ func (r *run) settle(out Outcome) bool {
 	if r.isSettled {
 		return false
 	}
-	// A cancel that came first stays what happened, whatever broke behind it (seam OOPX-06).
-	if res.StopReason == subagent.StopError && r.child.cancelled.Err() != nil {
+	// A cancel that came first stays what happened, whatever broke behind it (seam OOPX-06),
+	// and however the product ended for it.
+	if r.child.cancelled.Err() != nil {
 		res.StopReason, res.Diagnostic = subagent.StopAborted, ""
 	}
 	r.isSettled, r.result = true, res
