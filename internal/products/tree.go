@@ -153,7 +153,7 @@ func KillHost(t *testing.T, test, value string, alive func() []string) {
 	if err := host.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = <-ended // it was killed
+	<-ended // it was killed
 	Empty(t, "left behind a program that was killed", alive)
 }
 

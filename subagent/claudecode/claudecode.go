@@ -19,8 +19,9 @@
 //     MCP servers, hooks, skills and plugins, and without the folder's own settings and
 //     instructions.
 //
-// What the person's settings allow already, and in a folder that the product itself trusts
-// those of the folder, it does without asking. It runs the hooks and the MCP servers of every
+// What it holds to be harmless, such as reading in its folder, what the person's settings allow
+// already, and in a folder that the product itself trusts what those of the folder allow, it
+// does without asking. It runs the hooks and the MCP servers of every
 // folder that it is started in, trusted by it or not: Config.Trust is what keeps it from
 // folders. It is never started with its permissions bypassed, and a start or a run fails if it
 // does not say that it is in the mode that was asked for. A cut connection has it killed with

@@ -192,7 +192,7 @@ func testTraps(t *testing.T) {
 		sprung []string
 		made   bool
 	}{
-		{cell: "a trusted folder", sprung: []string{"hook", "server"}, made: true},
+		{cell: "a trusted folder", sprung: []string{"hook", "own hook", "server"}, made: true},
 		{cell: "reading", policy: tool.PolicyReadOnly},
 		{cell: "denied by the ceiling", policy: tool.PolicyDeny},
 		{cell: "a command while reading", policy: tool.PolicyReadOnly, prompt: "/trap "},
@@ -207,7 +207,7 @@ func testTraps(t *testing.T) {
 					cfg.Trust = func(string) error { return c.trust }
 				}
 			})
-			sprung := products.ClaudeTraps(t, st.dir)
+			sprung := products.ClaudeTraps(t, st.dir, st.home)
 			prompt := c.prompt + bash("touch made") + "[[fake:next]]" + write() + "[[fake:next]][[fake:reply done]]"
 			run, err := st.Service.Start(t.Context(), st.p.Name(), subagenttest.Request(st.Parent(t), prompt))
 			switch {
