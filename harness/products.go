@@ -9,6 +9,7 @@ import (
 	"github.com/offshoot-dev/offshoot/harness/config"
 	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/subagent/acp"
+	"github.com/offshoot-dev/offshoot/subagent/claudecode"
 	"github.com/offshoot-dev/offshoot/subagent/codex"
 	"github.com/offshoot-dev/offshoot/subagent/dsh"
 	"github.com/offshoot-dev/offshoot/subagent/external"
@@ -62,6 +63,8 @@ func newProduct(eff *config.Effective, p config.Provider, base external.Config) 
 	switch p.Provider {
 	case config.KindACP:
 		provider, err = acp.New(acp.Config{Config: base, Mode: p.Product.Mode, ReadOnlyMode: p.Product.ReadOnlyMode})
+	case config.KindClaudeCode:
+		provider, err = claudecode.New(claudecode.Config{Config: base, Model: model})
 	case config.KindCodex:
 		provider, err = codex.New(codex.Config{Config: base, Model: model, ModelProvider: p.Product.ModelProvider})
 	case config.KindDSH:

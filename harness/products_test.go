@@ -18,6 +18,7 @@ func TestProductsAreMounted(t *testing.T) {
   said: {provider: dsh, command: no-such-program, description: Knows the ropes.}
 agents:
   far: {provider: rt, model: some-model}
+  cc: {provider: claude-code, model: some-model}
 `)
 	h, err := harness.Open(t.Context(), harness.Options{Config: eff, Store: memory.New()})
 	if err != nil {
@@ -33,6 +34,7 @@ agents:
 		"subagent_any":   "The subagent is the agent any: a program of its own",
 		"subagent_codex": "The subagent is Codex, a coding agent",
 		"subagent_far":   "The subagent is the agent harness rt: a program of its own", "subagent": "",
+		"subagent_cc": "The subagent is Claude Code",
 	} {
 		c := h.Tools.Root().Toolset().Lookup(tool)
 		if c == nil {

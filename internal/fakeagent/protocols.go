@@ -5,6 +5,8 @@ func Named(name string) Protocol {
 	switch name {
 	case "acp":
 		return acp
+	case "claude-code":
+		return claudeCode
 	case "codex":
 		return codex
 	case "dsh":
