@@ -13,6 +13,7 @@ import (
 //	modes=options   the modes are the values of a configuration option
 //	modes=none      there are none
 //	modes=stuck     as options, and choosing one changes nothing
+//	modes=wander    as options, and it leaves the one that was chosen at once
 //	offers=KIND,…   the kinds of option of a request for leave, in this order; their ids are
 //	                the kinds in capital letters. Without it: all kinds, those for good first.
 //	login           it wants somebody to log in with it
@@ -130,6 +131,10 @@ func (s *acpAgent) take(m acpMessage) {
 			s.mode = mode
 		}
 		answer(object{"configOptions": s.options()})
+		if s.arg("modes") == "wander" {
+			s.mode = "work"
+			s.update(acpSession, object{"sessionUpdate": "config_option_update", "configOptions": s.options()})
+		}
 	case "session/prompt":
 		if s.Strike(Prompt, fail) {
 			return
@@ -171,7 +176,7 @@ func (s *acpAgent) opened() object {
 	switch s.arg("modes") {
 	case "":
 		o["modes"] = object{"currentModeId": s.mode, "availableModes": []object{{"id": "work", "name": "Work"}, {"id": "look", "name": "Look"}}}
-	case "options", "stuck":
+	case "options", "stuck", "wander":
 		o["configOptions"] = s.options()
 	}
 	return o

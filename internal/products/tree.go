@@ -153,7 +153,9 @@ func KillHost(t *testing.T, test, value string, alive func() []string) {
 	if err := host.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	<-ended // it was killed, which is no success
+	if err := <-ended; err == nil {
+		t.Error("the host ended well before it was killed")
+	}
 	Empty(t, "left behind a program that was killed", alive)
 }
 

@@ -199,14 +199,16 @@ func TestReadOnly(t *testing.T) {
 				t.Error("an agent was started")
 			}
 		})
-		t.Run(string(policy)+" left", func(t *testing.T) {
-			f := newFake(t, "", func(c *acp.Config) { read(c); c.ReadOnlyMode = "look" })
-			s := f.system(t, subagenttest.Options{})
-			res := subagenttest.Await(t, s.Start(t, t.Context(), f.Name(), subagenttest.Request(s.Parent(t), "[[agent:noise mode]][[agent:say so]][[agent:hang]]")))
-			if res.StopReason != subagent.StopError || res.Diagnostic != "the agent left the mode in which it only reads" {
-				t.Errorf("%+v", res)
-			}
-			f.gone(t)
-		})
+		for when, c := range map[string]struct{ modes, noise string }{"in the turn": {"", "mode"}, "before": {"modes=wander", ""}} {
+			t.Run(string(policy)+" left "+when, func(t *testing.T) {
+				f := newFake(t, "", func(cfg *acp.Config) { read(cfg); cfg.ReadOnlyMode, cfg.Args = "look", []string{c.modes} })
+				s := f.system(t, subagenttest.Options{})
+				res := subagenttest.Await(t, s.Start(t, t.Context(), f.Name(), subagenttest.Request(s.Parent(t), "[[agent:noise "+c.noise+"]][[agent:say so]][[agent:hang]]")))
+				if res.StopReason != subagent.StopError || res.Diagnostic != "the agent left the mode in which it only reads" {
+					t.Errorf("%+v", res)
+				}
+				f.gone(t)
+			})
+		}
 	}
 }

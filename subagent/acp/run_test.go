@@ -1,9 +1,11 @@
 package acp_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -66,6 +68,20 @@ func TestRuns(t *testing.T) {
 			}
 			f.gone(t)
 		})
+	}
+}
+
+// Lines that are no messages are told to the log, once; what stands in them reaches nobody else.
+func TestGarbageIsLogged(t *testing.T) {
+	var log bytes.Buffer // written to by the one goroutine that reads, which has ended when it is read
+	f := newFake(t, "", func(c *acp.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	s := f.system(t, subagenttest.Options{})
+	run := s.Start(t, t.Context(), f.Name(), subagenttest.Request(s.Parent(t), "[[agent:say hello]][[agent:pieces 5]][[agent:noise garbage]]"))
+	if res := subagenttest.Await(t, run); message.JoinText(res.Output) != "hello" {
+		t.Errorf("%+v", res)
+	}
+	if n := strings.Count(log.String(), "no JSON ["); n != 1 {
+		t.Errorf("it is told %d times:\n%s", n, log.String())
 	}
 }
 

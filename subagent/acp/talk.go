@@ -28,6 +28,7 @@ type talk struct {
 	session string     // "" until the agent named it
 	open    bool       // the turn: what comes now belongs to it
 	stopped bool       // nothing is begun any more
+	held    bool       // the session is in readOnly, and must stay there
 	garbled bool       // a line that is no message was told of
 	answer  answer
 	calls   map[string]toolCall // those that are not over, for who is asked about one
@@ -96,15 +97,28 @@ func (t *talk) handshake(ctx context.Context, mode string) error {
 			Err: fmt.Errorf("it offers %q", s.modes),
 		}
 	}
-	if s.option == "" {
-		_, err = t.conn.Call(ctx, methodSetMode, object{"sessionId": s.session, "modeId": mode})
+	method, params := methodSetMode, object{"sessionId": s.session, "modeId": mode}
+	if s.option != "" {
+		method, params = methodSetOption, object{"sessionId": s.session, "configId": s.option, "value": mode}
+	}
+	sent, err := t.conn.Send(ctx, method, params, t.hold)
+	if err != nil {
 		return err
 	}
-	raw, err = t.conn.Call(ctx, methodSetOption, object{"sessionId": s.session, "configId": s.option, "value": mode})
-	if err == nil && decodeMode(raw) != mode {
-		err = remote.Faultf("the agent did not go into the mode %q", mode)
+	if raw, err = sent.Wait(ctx); err != nil {
+		return err
 	}
-	return err
+	if s.option != "" && decodeMode(raw) != mode {
+		return remote.Faultf("the agent did not go into the mode %q", mode)
+	}
+	return nil
+}
+
+// hold has the session stay in the mode that it was just put into, if that is for a reason.
+func (t *talk) hold() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.held = t.readOnly != ""
 }
 
 // Turn implements remote.Talk.
@@ -215,6 +229,10 @@ func (t *talk) notified(n rpcconn.Notification) {
 		}
 		t.calls[u.tool.id] = t.calls[u.tool.id].with(*u.tool)
 	}
+	if t.held && u.mode != "" && u.mode != t.readOnly {
+		t.conn.End(remote.Faultf("the agent left the mode in which it only reads"))
+		return
+	}
 	if !t.open {
 		return // a greeting, or an afterthought
 	}
@@ -223,8 +241,6 @@ func (t *talk) notified(n rpcconn.Notification) {
 		t.conn.End(err)
 	case u.chunk != nil && !t.answer.add(*u.chunk):
 		t.conn.End(remote.Faultf("the agent said more than can be kept"))
-	case t.readOnly != "" && u.mode != "" && u.mode != t.readOnly:
-		t.conn.End(remote.Faultf("the agent left the mode in which it only reads"))
 	}
 }
 
