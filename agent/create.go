@@ -151,7 +151,6 @@ func (r *Registry) publish(ctx context.Context, p plan, prepare func(context.Con
 	a.act = &activity{ctx: withInitiator(ctx, a), cancel: cancel, done: make(chan struct{})}
 	a.tools = r.cfg.Tools.Root().Child()
 	a.prompts = r.cfg.Prompts.Root().Child()
-	a.unwind = append(a.unwind, a.tools.Close, a.prompts.Close)
 	err = a.build(&p)
 	if err = a.endBuild(err, p.establish); err != nil {
 		// Nothing of the agent may be left, and that does not depend on ctx.
