@@ -270,6 +270,7 @@ func (s *Session) expire() {
 		return
 	}
 	s.armed = false
+	s.timer = nil // a log that was quiet for so long may stay so
 	if s.durableLocked() >= s.g.head {
 		s.mu.Unlock()
 		return

@@ -30,6 +30,10 @@ type Session struct {
 
 	mu sync.Mutex // guards following
 
+	// While checking: the session opened a turn of its own.
+	ran    bool
+	closed bool
+
 	events []Event // the events from seq from on
 	from   int64   // base.Len(), or where the log stood when it was opened and not read
 	cold   *cold   // of a log that was not read yet
@@ -43,7 +47,6 @@ type Session struct {
 	cut     cut // the state at the last turn/end
 	own     *DescriptorEvent
 	made    composition
-	ran     bool // while checking: the session opened a turn of its own
 	policy  *ApprovalPolicy
 	sandbox *SandboxMode
 	title   string
@@ -55,24 +58,23 @@ type Session struct {
 	cells   Cells
 	folds   []*watch
 
-	closed bool
 	signal chan struct{} // closed and replaced on every change someone waits for; may be nil
 
 	// Write-behind. durable events are stored; writing says that one write is
 	// under way, and wrote is closed when it ends.
 	writer    Writer
 	durable   int64
-	deferred  bool  // nothing may be stored before AppendEstablish
 	free      int64 // events below it are claimable whatever is stored
-	writing   bool
 	wrote     chan struct{}
-	uncertain bool // the last write's outcome is not known
 	lost      error
-	resumed   bool           // it was stored before this process prepared it
 	kept      int64          // the head at which a checkpoint to be opened from is stored, or 0
-	withdrawn bool           // nothing is stored any more (see Withdraw)
 	losing    sync.WaitGroup // tells of a loss that the store found; close joins it
-	timer     *time.Timer
+	timer     *time.Timer    // ends the write-behind window; nil while the log is quiet
+	deferred  bool           // nothing may be stored before AppendEstablish
+	writing   bool
+	uncertain bool // the last write's outcome is not known
+	resumed   bool // it was stored before this process prepared it
+	withdrawn bool // nothing is stored any more (see Withdraw)
 	armed     bool
 }
 
@@ -256,6 +258,8 @@ func (s *Session) encode(d *Draft, seq, now int64) (Event, *typeInfo, error) {
 	switch p := d.Payload.(type) {
 	case *RequestHeader:
 		data = p.encoded // shared by every log with this header
+	case *DescriptorEvent:
+		data = p.raw // the payload keeps it as long
 	case *ToolSpill:
 		data = p.encoded // large: neither in the arena nor encoded under the lock
 	}
@@ -288,7 +292,7 @@ func (s *Session) encode(d *Draft, seq, now int64) (Event, *typeInfo, error) {
 // arenaSize doubles from what the payloads of a one-shot child fit into, and a piece of
 // memory is, to 64 KiB, so that a short log stays small and a long one allocates rarely.
 func (s *Session) arenaSize() int {
-	return min(max(2304, cap(s.arena)*2), 64<<10)
+	return min(max(2048, cap(s.arena)*2), 64<<10)
 }
 
 // apply moves the folds over a checked event that stands in the log.
