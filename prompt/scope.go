@@ -13,6 +13,8 @@ import (
 type Registry struct {
 	root    *Scope
 	scratch sync.Pool // *scratch
+	// delegated makes the layer of Delegated, once.
+	delegated func() (*Scope, error)
 	// recent is the latest result of any view before transforms. It is memory that others
 	// may share, and decides nothing.
 	recent atomic.Pointer[Assembly]
@@ -28,11 +30,21 @@ func New() *Registry {
 	reg := &Registry{holders: make(map[string][]*Scope)}
 	reg.scratch.New = func() any { return new(scratch) }
 	reg.root = &Scope{reg: reg}
+	reg.delegated = sync.OnceValues(func() (*Scope, error) {
+		s := reg.root.Child()
+		_, err := s.AddContext(Delegation())
+		return s, err
+	})
 	return reg
 }
 
 // Root returns the layer that every scope sees.
 func (r *Registry) Root() *Scope { return r.root }
+
+// Delegated returns the layer under the root that states the delegation. Those of delegated
+// children stand under it, and share what it has prepared. It fails with ErrClosed where the
+// root is closed.
+func (r *Registry) Delegated() (*Scope, error) { return r.delegated() }
 
 // Scope is one layer and, through its parents, all that is visible from it. Its methods are
 // safe for concurrent use. A scope that registers nothing costs its own few words: it
