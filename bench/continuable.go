@@ -317,12 +317,17 @@ func (b *bench) parkedSample(ctx context.Context, n int) (_ sample, err error) {
 		return sample{}, err
 	}
 	heap, goroutines := settled()
+	// What is written behind is still under way when a child has come to rest.
+	atRest := func() (heap, goroutines float64) {
+		time.Sleep(2 * session.WriteDelay)
+		return settled()
+	}
 	for range n {
 		if _, err := r.begin(ctx, parent, "hold all"); err != nil {
 			return sample{}, err
 		}
 	}
-	held, heldGoroutines := settled()
+	held, heldGoroutines := atRest()
 	began, log := time.Now(), 0
 	for range n {
 		child, err := r.wait(ctx, g, parent, "all")
@@ -334,7 +339,7 @@ func (b *bench) parkedSample(ctx context.Context, n int) (_ sample, err error) {
 		}
 	}
 	took := time.Since(began)
-	heapAfter, goroutinesAfter := settled()
+	heapAfter, goroutinesAfter := atRest()
 	each := func(after, middle, before float64) float64 { return (after - middle - (middle - before)) / float64(n) }
 	return sample{
 		Work: parkedWork(n), Wall: float64(took) / float64(n), Bytes: each(heapAfter, held, heap) - float64(log)/float64(n),

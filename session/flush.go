@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -279,7 +280,29 @@ func (s *Session) expire() {
 	// further attempt (core D4).
 	if err := s.writeLocked(s.reg.ctx); err != nil {
 		s.reg.cfg.Logger.Warn("write-behind failed", "session", string(s.header.ID), "error", err)
+		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leanLocked()
+}
+
+// leanLocked lets go of the decoded messages of a log that is quiet and at rest, since it
+// may stay so for long: what a request needs of them is on the surface, and who reads the
+// log has them decoded again. Those who read it now have the events as they were, so the
+// events are copied; that waits until enough of them are new.
+func (s *Session) leanLocked() {
+	if n := len(s.events); s.writing || s.armed || s.g.turnOpen || n-s.lean <= n/4 {
+		return
+	}
+	events := slices.Clone(s.events)
+	for i := s.lean; i < len(events); i++ {
+		switch events[i].payload.(type) {
+		case *InboxSpliced, *UserMessage, *AssistantMessage, *AssistantChunk, *ToolCall, *ToolResult, *ToolSpill:
+			events[i].payload = nil
+		}
+	}
+	s.events, s.lean = events, len(events)
 }
 
 // AppendEstablish is Append that also ends the deferral of a session prepared

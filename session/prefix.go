@@ -168,5 +168,6 @@ func (s *Session) take(read Event) error {
 	e.valid = true
 	// Folded, it is seldom asked for again; what a request needs of it, the surface has.
 	e.payload = nil
+	s.lean = len(s.events)
 	return nil
 }

@@ -27,6 +27,8 @@ type Session struct {
 	firstLive int64
 	// checking marks a log that is only held against the rules (see Registry.Verify).
 	checking bool
+	// announced is guarded by the registry's lock.
+	announced announcement
 
 	mu sync.Mutex // guards following
 
@@ -38,6 +40,7 @@ type Session struct {
 	from   int64   // base.Len(), or where the log stood when it was opened and not read
 	cold   *cold   // of a log that was not read yet
 	arena  []byte  // where payloads are encoded
+	lean   int     // how many of events have let go of their messages, see leanLocked
 
 	g       grammar
 	surf    surface
