@@ -287,22 +287,37 @@ func (s *Session) expire() {
 	s.leanLocked()
 }
 
-// leanLocked lets go of the decoded messages of a log that is quiet and at rest, since it
-// may stay so for long: what a request needs of them is on the surface, and who reads the
-// log has them decoded again. Those who read it now have the events as they were, so the
-// events are copied; that waits until enough of them are new.
+// leanLocked lets go of what a log holds beyond its bytes when it is quiet and at rest,
+// since it may stay so for long: decoded messages, which the surface has as far as a
+// request needs them and which who reads the log gets decoded again, and the room that was
+// left for more. Those who read the log now have the events as they were, so the new ones
+// are copied; that waits until they are a good part of all.
 func (s *Session) leanLocked() {
 	if n := len(s.events); s.writing || s.armed || s.g.turnOpen || n-s.lean <= n/4 {
 		return
 	}
 	events := slices.Clone(s.events)
-	for i := s.lean; i < len(events); i++ {
-		switch events[i].payload.(type) {
-		case *InboxSpliced, *UserMessage, *AssistantMessage, *AssistantChunk, *ToolCall, *ToolResult, *ToolSpill:
-			events[i].payload = nil
+	fresh := events[s.lean:]
+	size := 0
+	for i := range fresh {
+		if encodedAlready(fresh[i].payload) == nil {
+			size += len(fresh[i].data)
 		}
 	}
-	s.events, s.lean = events, len(events)
+	packed := make([]byte, 0, size)
+	for i := range fresh {
+		e := &fresh[i]
+		if encodedAlready(e.payload) == nil {
+			start := len(packed)
+			packed = append(packed, e.data...)
+			e.data = packed[start:len(packed):len(packed)]
+		}
+		switch e.payload.(type) {
+		case *InboxSpliced, *UserMessage, *AssistantMessage, *AssistantChunk, *ToolCall, *ToolResult, *ToolSpill:
+			e.payload = nil
+		}
+	}
+	s.events, s.lean, s.arena = events, len(events), nil
 }
 
 // AppendEstablish is Append that also ends the deferral of a session prepared

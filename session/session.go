@@ -257,15 +257,7 @@ func (s *Session) encode(d *Draft, seq, now int64) (Event, *typeInfo, error) {
 	if p, ok := d.Payload.(*ToolSpill); ok && p.Session != s.header.ID {
 		return fail(fmt.Errorf("it was made for session %s", p.Session))
 	}
-	var data []byte
-	switch p := d.Payload.(type) {
-	case *RequestHeader:
-		data = p.encoded // shared by every log with this header
-	case *DescriptorEvent:
-		data = p.raw // the payload keeps it as long
-	case *ToolSpill:
-		data = p.encoded // large: neither in the arena nor encoded under the lock
-	}
+	data := encodedAlready(d.Payload)
 	if data == nil {
 		if room := cap(s.arena); room == 0 || room-len(s.arena) < min(512, room/8) {
 			s.arena = make([]byte, 0, s.arenaSize())
@@ -292,10 +284,23 @@ func (s *Session) encode(d *Draft, seq, now int64) (Event, *typeInfo, error) {
 	return e.Surface(op, d.Sources), info, nil
 }
 
+// encodedAlready returns the bytes of a payload that holds them itself, or nil.
+func encodedAlready(p Payload) []byte {
+	switch p := p.(type) {
+	case *RequestHeader:
+		return p.encoded // shared by every log with this header
+	case *DescriptorEvent:
+		return p.raw
+	case *ToolSpill:
+		return p.encoded // large: neither in the arena nor encoded under the lock
+	}
+	return nil
+}
+
 // arenaSize doubles from what the payloads of a one-shot child fit into, and a piece of
 // memory is, to 64 KiB, so that a short log stays small and a long one allocates rarely.
 func (s *Session) arenaSize() int {
-	return min(max(2048, cap(s.arena)*2), 64<<10)
+	return min(max(2304, cap(s.arena)*2), 64<<10)
 }
 
 // apply moves the folds over a checked event that stands in the log.
