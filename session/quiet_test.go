@@ -35,16 +35,13 @@ func TestQuietLogIsLean(t *testing.T) {
 			if s.Decoded() == 0 || s.Spare() == 0 {
 				t.Fatal("nothing is there to let go of")
 			}
-			before, events := inWhole(t, u, s), s.Events(0)
+			before, events := export(s), s.Events(0)
 			after(2 * session.WriteDelay)
 			if n, spare := s.Decoded(), s.Spare(); (n > 0) != decoded || (spare > 0) != decoded {
 				t.Errorf("%d messages are decoded, and %d bytes kept", n, spare)
 			}
-			if diff := cmp.Diff(before, inWhole(t, u, s)); diff != "" {
+			if diff := cmp.Diff(before, export(s)); diff != "" {
 				t.Errorf("the log (-before +when it was quiet):\n%s", diff)
-			}
-			if diff := cmp.Diff(inWhole(t, u, replayed(t, r, st, "s")), inWhole(t, u, s)); diff != "" {
-				t.Errorf("the log (-as it is stored +when it was quiet):\n%s", diff)
 			}
 			n := int64(0)
 			for e := range events {
@@ -62,6 +59,34 @@ func TestQuietLogIsLean(t *testing.T) {
 		mustAppend(t, s, insert(session.NextTurn, 0, "m2"))
 		mustAppend(t, s, append(oneTurn(2, "m2"), &session.TurnEnd{Turn: 2, Kind: session.EndCompleted})...)
 		quiet(false)
+		if diff := cmp.Diff(inWhole(t, u, replayed(t, r, st, "s")), inWhole(t, u, s)); diff != "" {
+			t.Errorf("the log (-as it is stored +when it was quiet):\n%s", diff)
+		}
+	})
+}
+
+// What a fork shares with the log is not copied when that is quiet.
+func TestQuietLogIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _, _ := library(t, session.Config{})
+		s := prepare(t, r, session.New{ID: "s"})
+		enter(t, r, s)
+		mustAppend(t, s, insert(session.NextTurn, 0, "m1"))
+		mustAppend(t, s, append(oneTurn(1, "m1"), &session.TurnEnd{Turn: 1, Kind: session.EndCompleted})...)
+		fork := prepare(t, r, session.New{ID: "fork", Seed: &session.Seed{Prefix: s.Prefix()}})
+		mustAppend(t, s, insert(session.NextStep, 0, "m2"), &session.Title{Title: "one more"})
+		after(2 * session.WriteDelay)
+		if fork.Header().SeedLength == 0 {
+			t.Fatal("the fork inherits nothing")
+		}
+		for e := range fork.Events(0) {
+			if e.Seq >= fork.Header().SeedLength {
+				break
+			}
+			if own, _ := s.Event(e.Seq); &own.Data()[0] != &e.Data()[0] {
+				t.Errorf("event %d is there twice", e.Seq)
+			}
+		}
 	})
 }
 

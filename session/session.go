@@ -40,7 +40,7 @@ type Session struct {
 	from   int64   // base.Len(), or where the log stood when it was opened and not read
 	cold   *cold   // of a log that was not read yet
 	arena  []byte  // where payloads are encoded
-	lean   int     // how many of events have let go of their messages, see leanLocked
+	lean   int     // how many of events stay as they are, see leanLocked
 
 	g       grammar
 	surf    surface
