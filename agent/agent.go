@@ -76,7 +76,6 @@ type Agent struct {
 	children  map[*Agent]struct{}
 	work      []*Work       // runs for it beyond its turns
 	stopped   bool          // they were told to stop
-	rests     []func()      // see OnRest
 	partial   string        // text streamed by an attempt that left no message
 	accepting []*Acceptance // those that are not finished
 	notes     []note        // what hooks and observers are still to be told, in order
@@ -195,7 +194,12 @@ func (a *Agent) Registry() *Registry { return a.reg }
 func (a *Agent) Resumed() bool { return a.resumed }
 
 // AddHooks registers hooks for this agent alone, behind those of the registry.
-func (a *Agent) AddHooks(h Hooks) (remove func()) { return a.hooks.add(h) }
+func (a *Agent) AddHooks(h Hooks) (remove func()) { return a.hooks.add(&h) }
+
+// ShareHooks is AddHooks for one set of hooks that many agents have in common, and that
+// goes by the agent which it is called with. The set is kept as it is: it must not be
+// modified, and an agent takes it once.
+func (a *Agent) ShareHooks(h *Hooks) (remove func()) { return a.hooks.add(h) }
 
 // Status returns the public status.
 func (a *Agent) Status() Status {
@@ -216,20 +220,15 @@ func (a *Agent) statusLocked() Status {
 func (a *Agent) Quiescent() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.phase == phaseIdle && len(a.accepting) == 0
+	return a.quiescentLocked()
 }
 
-// OnRest has fn called whenever the agent has become Quiescent: a turn, a maintenance
-// job, an Accept, or the building of the agent is over and nothing follows at once. By
-// the time of the call it may be at work again. fn is called like a hook: in the order
-// of what the agent tells, without locks, and it must not wait for the agent. OnRest
-// may be called during Setup only.
-func (a *Agent) OnRest(fn func()) { a.rests = append(a.rests, fn) }
+func (a *Agent) quiescentLocked() bool { return a.phase == phaseIdle && len(a.accepting) == 0 }
 
-// restLocked notes that the agent is quiescent, if it is and anybody asks.
+// restLocked notes that the agent is quiescent, if it is.
 func (a *Agent) restLocked() {
-	if len(a.rests) > 0 && a.phase == phaseIdle && len(a.accepting) == 0 {
-		a.notes = append(a.notes, note{kind: noteRest})
+	if a.quiescentLocked() {
+		a.noteLocked(note{kind: noteRest})
 	}
 }
 

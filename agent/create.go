@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/offshoot-dev/offshoot/session"
 )
@@ -17,8 +16,11 @@ type Create struct {
 	Owner *Agent
 	// Above names those above an agent that nobody here owns, the outermost first: whoever
 	// holds the handle answers for its life, and it is no root for that (see Agent.Path
-	// and Agent.Root). It is not used with an Owner.
+	// and Agent.Root). It must not be modified afterwards, and is not used with an Owner.
 	Above []string
+	// Delegated says that the agent works for another one: its prompt states the
+	// delegation (core P9).
+	Delegated bool
 	// Setup registers what belongs to the agent alone, before anybody can see it
 	// (core L41). ctx ends with the caller's, with the disposal of the owner or of
 	// the agent itself, with the registry's Close, and when Create returns; its
@@ -31,12 +33,13 @@ type Create struct {
 
 // Resume describes a stored session to go on with.
 type Resume struct {
-	ID      session.ID
-	Options Options
-	Owner   *Agent
-	Above   []string
-	Setup   func(ctx context.Context, a *Agent) error
-	Commit  func() error
+	ID        session.ID
+	Options   Options
+	Owner     *Agent
+	Above     []string
+	Delegated bool
+	Setup     func(ctx context.Context, a *Agent) error
+	Commit    func() error
 }
 
 // Handle is the ownership of a live agent. Whoever holds it disposes it.
@@ -60,7 +63,7 @@ func (r *Registry) Create(ctx context.Context, c Create) (*Handle, error) {
 	// no row behind (core H10).
 	n := c.Session
 	n.Deferred = true
-	p := plan{owner: c.Owner, above: c.Above, options: c.Options, setup: c.Setup, commit: c.Commit, establish: !c.Session.Deferred}
+	p := plan{owner: c.Owner, above: c.Above, delegated: c.Delegated, options: c.Options, setup: c.Setup, commit: c.Commit, establish: !c.Session.Deferred}
 	h, err := r.publish(ctx, p, func(ctx context.Context) (*session.Session, error) {
 		return r.cfg.Sessions.Prepare(ctx, n)
 	})
@@ -74,7 +77,7 @@ func (r *Registry) Create(ctx context.Context, c Create) (*Handle, error) {
 // it, with the same id and header (core L45). What waits in its inbox is not
 // woken by that. Errors are those of session.Registry.PrepareStored and Create.
 func (r *Registry) Resume(ctx context.Context, c Resume) (*Handle, error) {
-	p := plan{owner: c.Owner, above: c.Above, options: c.Options, setup: c.Setup, commit: c.Commit, resumed: true}
+	p := plan{owner: c.Owner, above: c.Above, delegated: c.Delegated, options: c.Options, setup: c.Setup, commit: c.Commit, resumed: true}
 	h, err := r.publish(ctx, p, func(ctx context.Context) (*session.Session, error) {
 		return r.cfg.Sessions.PrepareStored(ctx, c.ID)
 	})
@@ -112,12 +115,13 @@ func (r *Registry) finished(c *construction) {
 
 // plan is what Create and Resume have in common.
 type plan struct {
-	owner   *Agent
-	above   []string
-	options Options
-	setup   func(context.Context, *Agent) error
-	commit  func() error
-	resumed bool
+	owner     *Agent
+	above     []string
+	delegated bool
+	options   Options
+	setup     func(context.Context, *Agent) error
+	commit    func() error
+	resumed   bool
 	// establish ends a deferral that this package added.
 	establish bool
 }
@@ -128,6 +132,13 @@ func (r *Registry) publish(ctx context.Context, p plan, prepare func(context.Con
 	}
 	if p.owner != nil && p.owner.disposing() {
 		return nil, fmt.Errorf("owner %s: %w", p.owner.ID(), ErrDisposed)
+	}
+	prompts := r.cfg.Prompts.Root()
+	if p.delegated {
+		var err error
+		if prompts, err = r.cfg.Prompts.Delegated(); err != nil {
+			return nil, err
+		}
 	}
 	// The building ends with the caller, with the owner's or the agent's own
 	// disposal, and with the registry (core L40).
@@ -146,12 +157,11 @@ func (r *Registry) publish(ctx context.Context, p plan, prepare func(context.Con
 	}
 	a := &Agent{reg: r, session: s, owner: p.owner, options: p.options, resumed: p.resumed, phase: phaseBuilding}
 	if p.owner == nil {
-		a.above = slices.Clone(p.above)
+		a.above = p.above
 	}
 	a.act = &activity{ctx: withInitiator(ctx, a), cancel: cancel, done: make(chan struct{})}
 	a.tools = r.cfg.Tools.Root().Child()
-	a.prompts = r.cfg.Prompts.Root().Child()
-	a.unwind = append(a.unwind, a.tools.Close, a.prompts.Close)
+	a.prompts = prompts.Child()
 	err = a.build(&p)
 	if err = a.endBuild(err, p.establish); err != nil {
 		// Nothing of the agent may be left, and that does not depend on ctx.

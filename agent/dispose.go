@@ -68,7 +68,7 @@ func (a *Agent) Seal(cause session.Cause, keepInbox bool) error {
 func (a *Agent) Retire() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.phase != phaseIdle || len(a.accepting) > 0 {
+	if !a.quiescentLocked() {
 		return false
 	}
 	a.closing = true
@@ -233,7 +233,7 @@ func (a *Agent) finishDispose(errs []error, children []*Agent, work []*Work) {
 			a.log().Error("final flush", "error", err)
 		}
 	}
-	for _, fn := range slices.Backward(a.unwind) {
+	for _, fn := range slices.Backward(append([]func(){a.tools.Close, a.prompts.Close}, a.unwind...)) {
 		if err := contain("scope teardown", func() error { fn(); return nil }); err != nil {
 			errs = append(errs, err)
 		}
@@ -284,7 +284,7 @@ func (a *Agent) sayGone() {
 		// The creation was vetoed: nobody else has heard of the agent.
 		a.notes, a.audible = a.notes[:0], true
 	}
-	a.notes = append(a.notes, note{kind: noteGone, done: done})
+	a.noteLocked(note{kind: noteGone, done: done})
 	a.mu.Unlock()
 	a.deliver()
 	<-done

@@ -45,10 +45,11 @@ func (a *Agent) afterTurn(act *activity, end turnResult) (next *activity) {
 		a.act = next
 	} else {
 		a.act, a.phase, a.untold = nil, phaseIdle, act.done
+		a.vars = nil // an agent that waits may wait long
 		a.noteStatusLocked(Idle)
 	}
 	// Who waits for idleness goes on when the status was told.
-	a.notes = append(a.notes, note{kind: noteDone, done: act.done})
+	a.noteLocked(note{kind: noteDone, done: act.done})
 	a.restLocked()
 	act.cancel(nil)
 	return next
@@ -378,7 +379,7 @@ func (t *turn) append(drafts []session.Draft) error {
 		}
 		m := &c.messages[i].Message
 		a.resolve(m.ID, acceptClaimed)
-		a.notes = append(a.notes, note{kind: noteInbox, change: InboxDequeue, target: target, message: m, turn: t.number})
+		a.noteLocked(note{kind: noteInbox, change: InboxDequeue, target: target, message: m, turn: t.number})
 	}
 	return nil
 }

@@ -26,6 +26,11 @@ type Hooks struct {
 	// Disposed runs when an announced agent left the registry: nothing of it is
 	// told afterwards (core I7).
 	Disposed func(*Agent)
+	// Rest runs whenever the agent has become Quiescent: a turn, a maintenance job, an
+	// Accept, or the building of the agent is over and nothing follows at once. By the
+	// time of the call it may be at work again. It runs in the order of what the agent
+	// tells, as Status and Inbox do, and must not wait for the agent.
+	Rest func(*Agent)
 	// Status runs on every change of the public status (core L3).
 	Status func(*Agent, Status)
 	// Inbox runs for every message that is enqueued, dequeued (claimed) or
@@ -122,10 +127,9 @@ type hookList struct {
 	list atomic.Pointer[[]*Hooks]
 }
 
-func (l *hookList) add(h Hooks) (remove func()) {
+func (l *hookList) add(p *Hooks) (remove func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := &h
 	list := append(slices.Clip(l.snapshot()), p)
 	l.list.Store(&list)
 	return func() {
@@ -167,21 +171,29 @@ func (a *Agent) log() *slog.Logger { return a.reg.cfg.Logger.With("agent", strin
 // the agent's lock, in one hold with what they report, and told without it, so
 // their order is that of the log and of the phases (core L3, G6; amendment P09).
 type note struct {
-	kind    noteKind
+	kind     noteKind
+	observed bool // observers have it already
+
 	status  Status
 	change  InboxChange
 	target  session.Target
 	message *message.Message
 	turn    int64
 	done    chan struct{} // closed when everything before it was told
+}
 
-	observed bool // observers have it already
+// noteLocked puts a note behind the others.
+func (a *Agent) noteLocked(n note) {
+	if a.notes == nil {
+		a.notes = make([]note, 0, fewNotes)
+	}
+	a.notes = append(a.notes, n)
 }
 
 // noteStatusLocked notes a change of the public status. Observers get it at once: who
 // tells the hooks may be another goroutine than the driver, whose own events follow.
 func (a *Agent) noteStatusLocked(s Status) {
-	a.notes = append(a.notes, note{kind: noteStatus, status: s, observed: a.audible})
+	a.noteLocked(note{kind: noteStatus, status: s, observed: a.audible})
 	if a.audible {
 		a.reg.observe(Event{Kind: EventStatus, Agent: a, Status: s})
 	}
@@ -197,8 +209,12 @@ const (
 	noteGone // the agent left the registry
 )
 
-// maxIdleNotes bounds what an agent keeps of its queue of notes while it is empty.
-const maxIdleNotes = 16
+// fewNotes are those that are taken before somebody tells them, nearly always;
+// maxIdleNotes bounds what an agent at work keeps of its queue while it is empty.
+const (
+	fewNotes     = 4
+	maxIdleNotes = 16
+)
 
 // deliver tells what is noted. One goroutine at a time does: what others note
 // meanwhile, or a hook that it calls, it tells too, and their deliver returns at
@@ -226,7 +242,7 @@ func (a *Agent) deliver() {
 	a.telling = false
 	clear(a.notes)
 	a.notes = a.notes[:0]
-	if cap(a.notes) > maxIdleNotes {
+	if a.quiescentLocked() || cap(a.notes) > maxIdleNotes {
 		a.notes = nil
 	}
 }
@@ -268,9 +284,12 @@ func (a *Agent) tellNote(n *note) {
 			return true
 		})
 	case noteRest:
-		for _, fn := range a.rests {
-			a.tell("rest", fn)
-		}
+		a.each(func(h *Hooks) bool {
+			if h.Rest != nil {
+				a.tell("rest", func() { h.Rest(a) })
+			}
+			return true
+		})
 	case noteGone:
 		a.each(func(h *Hooks) bool {
 			if h.Disposed != nil && !slices.Contains(a.unreached, h) {

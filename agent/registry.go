@@ -149,7 +149,7 @@ func (r *Registry) fenced(s *session.Session) {
 }
 
 // AddHooks registers hooks for all agents.
-func (r *Registry) AddHooks(h Hooks) (remove func()) { return r.hooks.add(h) }
+func (r *Registry) AddHooks(h Hooks) (remove func()) { return r.hooks.add(&h) }
 
 // Sessions returns the session registry.
 func (r *Registry) Sessions() *session.Registry { return r.cfg.Sessions }

@@ -107,14 +107,14 @@ func TestBegin(t *testing.T) {
 	})
 }
 
-// OnRest tells whenever an agent has come to rest: behind its making, a turn, a
+// Rest tells whenever an agent has come to rest: behind its making, a turn, a
 // maintenance job, and a message that wakes nobody.
-func TestOnRest(t *testing.T) {
+func TestRest(t *testing.T) {
 	bubble(t, func(w *world) {
 		rests := 0
 		var quiescent []bool
 		a := w.create(func(b *agent.Agent) {
-			b.OnRest(func() { rests++; quiescent = append(quiescent, b.Quiescent()) })
+			b.AddHooks(agent.Hooks{Rest: func(*agent.Agent) { rests++; quiescent = append(quiescent, b.Quiescent()) }})
 		})
 		told := func(what string, fn func()) {
 			t.Helper()

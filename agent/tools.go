@@ -75,7 +75,7 @@ func (a *Agent) deferred(m message.Message) error {
 	if _, err := a.session.Append(session.Draft{Payload: p}); err != nil {
 		return fmt.Errorf("deferred context %s: %w", m.ID, err)
 	}
-	a.notes = append(a.notes, note{kind: noteInbox, change: InboxEnqueue, target: session.NextStep, message: &p.Inserted[0]})
+	a.noteLocked(note{kind: noteInbox, change: InboxEnqueue, target: session.NextStep, message: &p.Inserted[0]})
 	return nil
 }
 

@@ -46,6 +46,13 @@ type gates struct {
 	open map[string]chan struct{}
 }
 
+// forget lets the next agent of that name wait at a new gate. Nobody waits at it any more.
+func (g *gates) forget(name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.open, name)
+}
+
 func (g *gates) of(name string) chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -190,9 +197,10 @@ func toResident(ctx context.Context, b *bench) (err error) {
 }
 
 // wait makes a child that waits for a child of its own, which the gate of that name
-// holds.
+// holds. Nothing is left of the gate that held the child itself until it had that one:
+// what the bench keeps is not the child's.
 func (r *rig) wait(ctx context.Context, g *gates, parent *agent.Agent, name string) (*agent.Agent, error) {
-	first := name + " first"
+	const first = "first"
 	child, err := r.begin(ctx, parent, "hold "+first)
 	if err != nil {
 		return nil, err
@@ -201,6 +209,7 @@ func (r *rig) wait(ctx context.Context, g *gates, parent *agent.Agent, name stri
 		return nil, err
 	}
 	close(g.of(first))
+	defer g.forget(first)
 	return child, child.WhenIdle(ctx)
 }
 
@@ -308,15 +317,20 @@ func (b *bench) parkedSample(ctx context.Context, n int) (_ sample, err error) {
 		return sample{}, err
 	}
 	heap, goroutines := settled()
+	// What is written behind is still under way when a child has come to rest.
+	atRest := func() (heap, goroutines float64) {
+		time.Sleep(2 * session.WriteDelay)
+		return settled()
+	}
 	for range n {
 		if _, err := r.begin(ctx, parent, "hold all"); err != nil {
 			return sample{}, err
 		}
 	}
-	held, heldGoroutines := settled()
+	held, heldGoroutines := atRest()
 	began, log := time.Now(), 0
-	for i := range n {
-		child, err := r.wait(ctx, g, parent, fmt.Sprint("all ", i))
+	for range n {
+		child, err := r.wait(ctx, g, parent, "all")
 		if err != nil {
 			return sample{}, err
 		}
@@ -325,7 +339,7 @@ func (b *bench) parkedSample(ctx context.Context, n int) (_ sample, err error) {
 		}
 	}
 	took := time.Since(began)
-	heapAfter, goroutinesAfter := settled()
+	heapAfter, goroutinesAfter := atRest()
 	each := func(after, middle, before float64) float64 { return (after - middle - (middle - before)) / float64(n) }
 	return sample{
 		Work: parkedWork(n), Wall: float64(took) / float64(n), Bytes: each(heapAfter, held, heap) - float64(log)/float64(n),

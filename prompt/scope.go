@@ -13,6 +13,8 @@ import (
 type Registry struct {
 	root    *Scope
 	scratch sync.Pool // *scratch
+	// delegated makes the layer of Delegated, once.
+	delegated func() (*Scope, error)
 	// recent is the latest result of any view before transforms. It is memory that others
 	// may share, and decides nothing.
 	recent atomic.Pointer[Assembly]
@@ -28,11 +30,21 @@ func New() *Registry {
 	reg := &Registry{holders: make(map[string][]*Scope)}
 	reg.scratch.New = func() any { return new(scratch) }
 	reg.root = &Scope{reg: reg}
+	reg.delegated = sync.OnceValues(func() (*Scope, error) {
+		s := reg.root.Child()
+		_, err := s.AddContext(Delegation())
+		return s, err
+	})
 	return reg
 }
 
 // Root returns the layer that every scope sees.
 func (r *Registry) Root() *Scope { return r.root }
+
+// Delegated returns the layer under the root that states the delegation. Those of delegated
+// children stand under it, and share what it has prepared. It fails with ErrClosed where the
+// root is closed.
+func (r *Registry) Delegated() (*Scope, error) { return r.delegated() }
 
 // Scope is one layer and, through its parents, all that is visible from it. Its methods are
 // safe for concurrent use. A scope that registers nothing costs its own few words: it
@@ -47,7 +59,7 @@ type Scope struct {
 	view    atomic.Pointer[view]
 
 	closed bool
-	layer  layer
+	layer  *layer // nil before something is registered
 }
 
 // layer is what one scope has registered itself.
@@ -56,6 +68,17 @@ type layer struct {
 	contexts   []*entry
 	variables  []*variable
 	transforms []*transform
+}
+
+func (l *layer) ownSections() *[]*entry { return &l.sections }
+func (l *layer) ownContexts() *[]*entry { return &l.contexts }
+
+// layerLocked returns the layer to register something in.
+func (s *Scope) layerLocked() *layer {
+	if s.layer == nil {
+		s.layer = &layer{}
+	}
+	return s.layer
 }
 
 // entry is a registered section or context.
@@ -93,10 +116,12 @@ func (s *Scope) Close() {
 		return
 	}
 	s.closed = true
-	for _, v := range s.layer.variables {
-		s.reg.releaseLocked(v.name, s)
+	if l := s.layer; l != nil {
+		for _, v := range l.variables {
+			s.reg.releaseLocked(v.name, s)
+		}
+		*l = layer{} // whoever takes out what it has registered finds nothing
 	}
-	s.layer = layer{}
 	s.view.Store(nil)
 	s.changes.Add(1)
 }
@@ -106,7 +131,7 @@ func (s *Scope) Close() {
 // template that cannot be filled fails the assembly. remove is idempotent and concerns this
 // registration only; assemblies under way still see the section.
 func (s *Scope) Add(sec Section) (remove func(), err error) {
-	return s.addEntry(&s.layer.sections, &entry{
+	return s.addEntry((*layer).ownSections, &entry{
 		kind: "section", name: sec.Name, order: sec.Order, text: compile(sec.Text, sec.Literal || sec.Render != nil),
 		render: sec.Render, literal: sec.Literal, complete: sec.Complete,
 	})
@@ -114,13 +139,13 @@ func (s *Scope) Add(sec Section) (remove func(), err error) {
 
 // AddContext registers a context in this layer (core P6); the rules are those of Add.
 func (s *Scope) AddContext(c Context) (remove func(), err error) {
-	return s.addEntry(&s.layer.contexts, &entry{
+	return s.addEntry((*layer).ownContexts, &entry{
 		kind: "context", name: c.Name, order: c.Order, text: compile(c.Text, c.Literal || c.Render != nil),
 		render: c.Render, literal: c.Literal,
 	})
 }
 
-func (s *Scope) addEntry(list *[]*entry, e *entry) (remove func(), err error) {
+func (s *Scope) addEntry(own func(*layer) *[]*entry, e *entry) (remove func(), err error) {
 	fail := func(err error) (func(), error) {
 		return nil, fmt.Errorf("add %s %q: %w", e.kind, e.name, err)
 	}
@@ -135,6 +160,7 @@ func (s *Scope) addEntry(list *[]*entry, e *entry) (remove func(), err error) {
 	if s.closedLocked() {
 		return fail(ErrClosed)
 	}
+	list := own(s.layerLocked())
 	if slices.ContainsFunc(*list, func(have *entry) bool { return have.name == e.name }) {
 		return fail(ErrDuplicate)
 	}
@@ -172,7 +198,7 @@ func (s *Scope) AddVariable(name string, value func() (string, bool)) (remove fu
 	}
 	s.reg.holders[name] = append(s.reg.holders[name], s)
 	v := &variable{name: name, value: value}
-	return addLocked(s, &s.layer.variables, v, func() { s.reg.releaseLocked(name, s) }), nil
+	return addLocked(s, &s.layerLocked().variables, v, func() { s.reg.releaseLocked(name, s) }), nil
 }
 
 // Check tells whether the text of a section can be filled from this scope as it is now: nil,
@@ -216,7 +242,7 @@ func (s *Scope) AddTransform(apply func(*Assembly) error) (remove func(), err er
 	if s.closedLocked() {
 		return nil, fmt.Errorf("add transform: %w", ErrClosed)
 	}
-	return addLocked(s, &s.layer.transforms, &transform{apply: apply}, nil), nil
+	return addLocked(s, &s.layerLocked().transforms, &transform{apply: apply}, nil), nil
 }
 
 // addLocked appends item to a list of s and returns the function that takes it out again.
@@ -315,14 +341,20 @@ func (s *Scope) buildLocked() *view {
 	v := &view{stamp: s.stamp()}
 	var sections, contexts int
 	for at := s; at != nil; at = at.parent {
-		sections, contexts = sections+len(at.layer.sections), contexts+len(at.layer.contexts)
+		if l := at.layer; l != nil {
+			sections, contexts = sections+len(l.sections), contexts+len(l.contexts)
+		}
 	}
 	v.sections, v.contexts = make([]*entry, 0, sections), make([]*entry, 0, contexts)
 	for at := s; at != nil; at = at.parent {
-		v.sections = unshadowed(v.sections, at.layer.sections)
-		v.contexts = unshadowed(v.contexts, at.layer.contexts)
-		v.variables = append(v.variables, at.layer.variables...)
-		v.transforms = slices.Concat(at.layer.transforms, v.transforms)
+		l := at.layer
+		if l == nil {
+			continue
+		}
+		v.sections = unshadowed(v.sections, l.sections)
+		v.contexts = unshadowed(v.contexts, l.contexts)
+		v.variables = append(v.variables, l.variables...)
+		v.transforms = slices.Concat(l.transforms, v.transforms)
 	}
 	slices.SortFunc(v.sections, compareEntries)
 	slices.SortFunc(v.contexts, compareEntries)

@@ -167,7 +167,7 @@ func NewDescriptor(d Descriptor) (*DescriptorEvent, error) {
 	if err := d.check(); err != nil {
 		return nil, fmt.Errorf("descriptor: %w", err)
 	}
-	raw := d.AppendJSON(nil)
+	raw := d.AppendJSON(make([]byte, 0, 160)) // most fit
 	if !utf8.Valid(raw) {
 		return nil, errors.New("descriptor: text is not valid UTF-8")
 	}

@@ -50,3 +50,23 @@ func (s *Session) Cold() bool {
 	defer s.mu.Unlock()
 	return s.cold != nil
 }
+
+// Decoded returns how many messages the log holds decoded beside the surface.
+func (s *Session) Decoded() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.events {
+		switch s.events[i].payload.(type) {
+		case *InboxSpliced, *UserMessage, *AssistantMessage, *ToolCall, *ToolResult, *ToolSpill:
+			n++
+		}
+	}
+	return n
+}
+
+// Spare returns how many bytes are kept for events to come.
+func (s *Session) Spare() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return cap(s.arena) - len(s.arena)
+}

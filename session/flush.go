@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -270,6 +271,7 @@ func (s *Session) expire() {
 		return
 	}
 	s.armed = false
+	s.timer = nil // a log that was quiet for so long may stay so
 	if s.durableLocked() >= s.g.head {
 		s.mu.Unlock()
 		return
@@ -278,7 +280,44 @@ func (s *Session) expire() {
 	// further attempt (core D4).
 	if err := s.writeLocked(s.reg.ctx); err != nil {
 		s.reg.cfg.Logger.Warn("write-behind failed", "session", string(s.header.ID), "error", err)
+		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leanLocked()
+}
+
+// leanLocked lets go of what a log holds beyond its bytes when it is quiet and at rest,
+// since it may stay so for long: decoded messages, which the surface has as far as a
+// request needs them and which who reads the log gets decoded again, and the room that was
+// left for more. Those who read the log now have the events as they were, so the new ones
+// are copied; that waits until they are a good part of all.
+func (s *Session) leanLocked() {
+	if n := len(s.events); s.writing || s.armed || s.g.turnOpen || n-s.lean <= n/4 {
+		return
+	}
+	events := slices.Clone(s.events)
+	fresh := events[s.lean:]
+	size := 0
+	for i := range fresh {
+		if encodedAlready(fresh[i].payload) == nil {
+			size += len(fresh[i].data)
+		}
+	}
+	packed := make([]byte, 0, size)
+	for i := range fresh {
+		e := &fresh[i]
+		if encodedAlready(e.payload) == nil {
+			start := len(packed)
+			packed = append(packed, e.data...)
+			e.data = packed[start:len(packed):len(packed)]
+		}
+		switch e.payload.(type) {
+		case *InboxSpliced, *UserMessage, *AssistantMessage, *AssistantChunk, *ToolCall, *ToolResult, *ToolSpill:
+			e.payload = nil
+		}
+	}
+	s.events, s.lean, s.arena = events, len(events), nil
 }
 
 // AppendEstablish is Append that also ends the deferral of a session prepared

@@ -130,10 +130,12 @@ func (s *Session) reread(ctx context.Context, from int64, told []byte) (*Session
 
 // warmLocked takes over the log that was read, with what was appended since.
 func (s *Session) warmLocked(w *Session) {
-	for i := range s.events {
-		w.apply(&s.events[i])
+	for _, e := range s.events {
+		s.reg.types.complete(&e)
+		w.apply(&e)
 	}
 	// A write that is under way has its own slice of them.
+	s.lean += len(w.events)
 	s.events, s.from = append(w.events, s.events...), w.from
 	s.surf, s.hdr, s.reqCtx, s.cut = w.surf, w.hdr, w.reqCtx, w.cut
 	// The values that were stored may be those of another build; these follow from the log.

@@ -53,7 +53,9 @@ func (s *Session) Prefix() *Prefix {
 	if s.cut.len <= n {
 		return s.base
 	}
-	return &Prefix{owner: s.header.ID, root: s.root, parent: s.base, events: slices.Clip(s.events[:s.cut.len-n]), cut: s.cut}
+	own := s.events[:s.cut.len-n]
+	s.lean = max(s.lean, len(own)) // what others share stays as it is
+	return &Prefix{owner: s.header.ID, root: s.root, parent: s.base, events: slices.Clip(own), cut: s.cut}
 }
 
 // Seed is what a session inherits at its creation: a Prefix, or raw events. Raw
@@ -168,5 +170,6 @@ func (s *Session) take(read Event) error {
 	e.valid = true
 	// Folded, it is seldom asked for again; what a request needs of it, the surface has.
 	e.payload = nil
+	s.lean = len(s.events)
 	return nil
 }

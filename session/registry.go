@@ -69,9 +69,8 @@ type Registry struct {
 
 	mu       sync.Mutex // guards following
 	live     map[ID]*Session
-	retiring map[ID]*Session            // left live, but not all of it is stored yet
-	busy     map[ID]chan struct{}       // ids being prepared, live or retiring; nil until one waits, closed when free
-	announce map[*Session]*announcement // sessions whose announcement was dispatched
+	retiring map[ID]*Session      // left live, but not all of it is stored yet
+	busy     map[ID]chan struct{} // ids being prepared, live or retiring; nil until one waits, closed when free
 	closed   bool
 }
 
@@ -96,7 +95,7 @@ func NewRegistry(ctx context.Context, cfg Config) (*Registry, error) {
 	}
 	return &Registry{
 		cfg: cfg, types: types, typesSum: types.sum(), ctx: context.WithoutCancel(ctx), hooks: hookList{log: cfg.Logger},
-		live: map[ID]*Session{}, retiring: map[ID]*Session{}, busy: map[ID]chan struct{}{}, announce: map[*Session]*announcement{},
+		live: map[ID]*Session{}, retiring: map[ID]*Session{}, busy: map[ID]chan struct{}{},
 	}, nil
 }
 
@@ -511,12 +510,9 @@ func (r *Registry) detach(ctx context.Context, s *Session) error {
 	r.mu.Lock()
 	delete(r.live, s.header.ID)
 	r.retiring[s.header.ID] = s
-	a := r.announce[s]
-	delete(r.announce, s)
-	tell := a != nil && !a.running
-	if a != nil && a.running {
-		a.detached = true
-	}
+	a := &s.announced
+	tell := a.begun && !a.running
+	a.detached = true
 	r.mu.Unlock()
 	if tell {
 		r.hooks.disposed(s)
@@ -529,10 +525,11 @@ func (r *Registry) detach(ctx context.Context, s *Session) error {
 	return err
 }
 
-// announcement is guarded by the registry's lock.
+// announcement is that of a session.
 type announcement struct {
+	begun    bool
 	running  bool // the Created hooks are being told
-	detached bool // meanwhile the session left: the Disposed hooks come afterwards
+	detached bool // the session left: the Disposed hooks come when those were told
 }
 
 // Announce tells the Created hooks of an entered session. An error is the first
@@ -545,8 +542,8 @@ func (r *Registry) Announce(s *Session) error {
 		r.mu.Unlock()
 		return fmt.Errorf("announce session %s: %w", s.header.ID, ErrNotLive)
 	}
-	a := &announcement{running: true}
-	r.announce[s] = a
+	a := &s.announced
+	a.begun, a.running = true, true
 	r.mu.Unlock()
 	err := r.hooks.created(s)
 	r.mu.Lock()

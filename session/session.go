@@ -27,13 +27,20 @@ type Session struct {
 	firstLive int64
 	// checking marks a log that is only held against the rules (see Registry.Verify).
 	checking bool
+	// announced is guarded by the registry's lock.
+	announced announcement
 
 	mu sync.Mutex // guards following
+
+	// While checking: the session opened a turn of its own.
+	ran    bool
+	closed bool
 
 	events []Event // the events from seq from on
 	from   int64   // base.Len(), or where the log stood when it was opened and not read
 	cold   *cold   // of a log that was not read yet
 	arena  []byte  // where payloads are encoded
+	lean   int     // how many of events stay as they are, see leanLocked
 
 	g       grammar
 	surf    surface
@@ -43,7 +50,6 @@ type Session struct {
 	cut     cut // the state at the last turn/end
 	own     *DescriptorEvent
 	made    composition
-	ran     bool // while checking: the session opened a turn of its own
 	policy  *ApprovalPolicy
 	sandbox *SandboxMode
 	title   string
@@ -55,24 +61,23 @@ type Session struct {
 	cells   Cells
 	folds   []*watch
 
-	closed bool
 	signal chan struct{} // closed and replaced on every change someone waits for; may be nil
 
 	// Write-behind. durable events are stored; writing says that one write is
 	// under way, and wrote is closed when it ends.
 	writer    Writer
 	durable   int64
-	deferred  bool  // nothing may be stored before AppendEstablish
 	free      int64 // events below it are claimable whatever is stored
-	writing   bool
 	wrote     chan struct{}
-	uncertain bool // the last write's outcome is not known
 	lost      error
-	resumed   bool           // it was stored before this process prepared it
 	kept      int64          // the head at which a checkpoint to be opened from is stored, or 0
-	withdrawn bool           // nothing is stored any more (see Withdraw)
 	losing    sync.WaitGroup // tells of a loss that the store found; close joins it
-	timer     *time.Timer
+	timer     *time.Timer    // ends the write-behind window; nil while the log is quiet
+	deferred  bool           // nothing may be stored before AppendEstablish
+	writing   bool
+	uncertain bool // the last write's outcome is not known
+	resumed   bool // it was stored before this process prepared it
+	withdrawn bool // nothing is stored any more (see Withdraw)
 	armed     bool
 }
 
@@ -252,13 +257,7 @@ func (s *Session) encode(d *Draft, seq, now int64) (Event, *typeInfo, error) {
 	if p, ok := d.Payload.(*ToolSpill); ok && p.Session != s.header.ID {
 		return fail(fmt.Errorf("it was made for session %s", p.Session))
 	}
-	var data []byte
-	switch p := d.Payload.(type) {
-	case *RequestHeader:
-		data = p.encoded // shared by every log with this header
-	case *ToolSpill:
-		data = p.encoded // large: neither in the arena nor encoded under the lock
-	}
+	data := encodedAlready(d.Payload)
 	if data == nil {
 		if room := cap(s.arena); room == 0 || room-len(s.arena) < min(512, room/8) {
 			s.arena = make([]byte, 0, s.arenaSize())
@@ -283,6 +282,19 @@ func (s *Session) encode(d *Draft, seq, now int64) (Event, *typeInfo, error) {
 	}
 	e := Event{Type: typ, Seq: seq, Time: now, Ignorable: ignorable, data: data, payload: d.Payload}
 	return e.Surface(op, d.Sources), info, nil
+}
+
+// encodedAlready returns the bytes of a payload that holds them itself, or nil.
+func encodedAlready(p Payload) []byte {
+	switch p := p.(type) {
+	case *RequestHeader:
+		return p.encoded // shared by every log with this header
+	case *DescriptorEvent:
+		return p.raw
+	case *ToolSpill:
+		return p.encoded // large: neither in the arena nor encoded under the lock
+	}
+	return nil
 }
 
 // arenaSize doubles from what the payloads of a one-shot child fit into, and a piece of

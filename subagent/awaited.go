@@ -79,7 +79,7 @@ func (w *Awaited) Release() {
 	m.mu.Unlock()
 	// A parent that is in a turn looks at its end: until then the result is on its way.
 	if p != nil && p.agent.Status() == agent.Idle {
-		m.lookAgain(p)
+		m.lookAgain(p.agent)
 	}
 }
 

@@ -153,7 +153,7 @@ func (m *manager) start(ctx context.Context, provider string, req ContinuableReq
 				// Nothing is stored before the child has accepted its prompt (seam RB-19).
 				Root: ps.Root(), Seed: seed, Deferred: true,
 			},
-			Options: options, Above: b.above, Setup: setup, Commit: commit,
+			Options: options, Above: b.above, Delegated: true, Setup: setup, Commit: commit,
 		})
 	}
 	if err := m.bear(ctx, act, &b); err != nil {

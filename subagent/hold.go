@@ -101,7 +101,7 @@ func (m *manager) leave(ctx context.Context, act *activation, path func() []key,
 		}
 		return err
 	}
-	<-act.gone
+	<-m.released(act)
 	if act.err != nil {
 		// It was accepted all the same.
 		m.svc.fault("the end of a subagent failed", fmt.Errorf("leave a message: %w", act.err), "agent", string(act.id))

@@ -115,7 +115,7 @@ func (m *manager) closeOne(ctx context.Context, parent, child session.ID) error 
 			m.openLocked(act)
 			m.mu.Unlock()
 			m.end(begun)
-			return waitFor([]*activation{act})(ctx)
+			return m.waitFor([]*activation{act})(ctx)
 		}
 	}
 	return m.drainChildren(ctx, parent, session.CauseUser, child)
@@ -152,7 +152,7 @@ func (m *manager) wait(ctx context.Context, parent, child session.ID) (Settlemen
 			return Settlement{}, errorf(CodeUnauthorized, "subagent %s is not a child of %s", child, parent)
 		}
 		select {
-		case <-act.gone:
+		case <-m.released(act):
 		case <-ctx.Done():
 			return Settlement{}, context.Cause(ctx)
 		}
@@ -385,7 +385,7 @@ func (m *manager) openFrom(ctx context.Context, h *session.Header, tree session.
 			return nil, err
 		}
 		select {
-		case <-above.gone:
+		case <-m.released(above):
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}

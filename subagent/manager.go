@@ -37,6 +37,9 @@ type manager struct {
 	held     map[key]bool  // agents whose turns stay open, see Service.Hold
 	moved    chan struct{} // closed and replaced whenever an entry leaves, and by stir
 	over     bool          // admission is closed for good
+
+	// What every child's agent has, and every one that has children. They are constant.
+	childHooks, parentHooks agent.Hooks
 }
 
 // key stands for an exact agent and does not keep it alive (seam OWN-09, GO-03, GO-04).
@@ -45,52 +48,86 @@ type key = weak.Pointer[agent.Agent]
 func keyOf(a *agent.Agent) key { return weak.Make(a) }
 
 func newManager(s *Service) *manager {
-	return &manager{
+	m := &manager{
 		svc: s, agents: s.cfg.Agents, entries: map[session.ID]*activation{}, resident: map[key]*activation{},
 		children: map[session.ID]int{}, trees: map[session.ID]int{}, parents: map[key]*parent{}, held: map[key]bool{}, moved: make(chan struct{}),
 	}
+	// Whoever else disposes the agent ends the Activation with it.
+	m.childHooks = agent.Hooks{Failed: m.failed, Disposed: m.lost, Rest: m.rested}
+	m.parentHooks = agent.Hooks{
+		Inbox: m.inboxMoved, TurnOpen: m.remind, Status: m.idled, Disposed: m.parentGone,
+		TurnStopping: func(_ context.Context, a *agent.Agent, _ session.EndKind) { m.lookAgain(a) },
+	}
+	return m
 }
 
-// activation is one residency of a continuable child.
+// activation is one residency of a continuable child. There may be many thousands that
+// wait: what few of them need for a moment is made then.
 type activation struct {
 	id     session.ID
 	parent session.ID // its durable direct parent
 	tree   session.ID // the root of its tree
 
-	ready chan struct{} // closed when it takes messages, or will not come to be
-	gone  chan struct{} // closed when it is released
-
-	// Set before ready is closed, and constant then.
-	agent  *agent.Agent
-	handle *agent.Handle
-	key    key
-	fresh  bool // its session is new: until it has accepted something nothing of it is stored
-	edge   StartEdge
-	hooks  []*hookEntry // who was told of the start
-	setup  *setupBatch
+	// Set before it is open, and constant then.
+	agent           *agent.Agent
+	handle          *agent.Handle
+	key             key
+	runID           string
+	provider, label string
+	delegator       *agent.Agent // its parent, or nil where that was not live
+	epoch           int64
+	hooks           []*hookEntry // who was told of the start
+	setup           *setupBatch  // nil where nothing was installed
 
 	// What the epoch comes to; guarded by the log's lock, see with.
 	fold epochFold
 	with func(func())
 
-	mu      sync.Mutex
-	failure error // why a turn failed; guarded by mu
-
 	// Guarded by the manager's lock.
+	failure error                   // why a turn failed
 	path    []key                   // whom it is made below
 	abort   context.CancelCauseFunc // ends the step of the making that is under way
 	givenUp error                   // why it is not to be made any more
-	entered bool                    // it is in the graph
-	open    bool                    // ready is closed
 	holds   int                     // deliveries under way: it does not settle meanwhile
-	unheld  chan struct{}           // closed when holds gets 0, if somebody waits
-	told    bool                    // somebody has an id of this epoch: its end is told
 	waiter  *Awaited
-	ending  ending
+	ending  *ending       // nil before its end
 	waits   []*activation // released before it
+	opened  chan struct{} // closed when it is open; these three are nil until somebody waits
+	unheld  chan struct{} // closed when holds gets 0
+	gone    chan struct{} // closed when it is released
+	entered bool          // it is in the graph
+	open    bool          // it takes messages, or will not come to be
+	told    bool          // somebody has an id of this epoch: its end is told
+	over    bool          // it is released
 
-	err  error // of its disposal; final when gone is closed
+	fresh bool // constant: its session is new, and until it has accepted something nothing of it is stored
+
+	err  error // of its disposal; final when it is released
 	left error // why something of a child that never came to be may be stored; likewise
+}
+
+// edge opens the pair of lifecycle edges.
+func (act *activation) edge() StartEdge {
+	return StartEdge{
+		RunID: act.runID, Provider: act.provider, ID: act.id, Local: true, Parent: act.delegator, Label: act.label, Epoch: act.epoch,
+	}
+}
+
+// released returns what is closed when an Activation is released.
+func (m *manager) released(act *activation) <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return act.releasedLocked()
+}
+
+func (act *activation) releasedLocked() <-chan struct{} {
+	if act.gone == nil {
+		act.gone = make(chan struct{})
+		if act.over {
+			close(act.gone)
+		}
+	}
+	return act.gone
 }
 
 var (
@@ -175,7 +212,7 @@ func (m *manager) enlistLocked(id, parent, tree session.ID) (*activation, error)
 			return nil, errorf(CodeLimitReached, "limit reached: agent %s has %d subagents at work, the most that it may have at once", parent, n)
 		}
 	}
-	act := &activation{id: id, parent: parent, tree: tree, ready: make(chan struct{}), gone: make(chan struct{})}
+	act := &activation{id: id, parent: parent, tree: tree}
 	m.entries[id] = act
 	m.children[parent]++
 	m.trees[tree]++
@@ -193,9 +230,10 @@ func (m *manager) forget(act *activation) {
 // openLocked lets messages in: what the Activation was made for is in its inbox, so that
 // nothing comes before it, or it has come to nothing.
 func (m *manager) openLocked(act *activation) {
-	if !act.open {
-		act.open = true
-		close(act.ready)
+	act.open = true
+	if act.opened != nil {
+		close(act.opened)
+		act.opened = nil
 	}
 }
 
@@ -212,7 +250,10 @@ func (m *manager) releasedLocked(act *activation) {
 	if m.trees[act.tree]--; m.trees[act.tree] == 0 {
 		delete(m.trees, act.tree)
 	}
-	close(act.gone)
+	act.over = true
+	if act.gone != nil {
+		close(act.gone)
+	}
 	m.stirLocked()
 }
 
@@ -280,10 +321,8 @@ func (m *manager) bear(ctx context.Context, act *activation, b *birth) error {
 		}
 		return err
 	}
-	act.edge = StartEdge{
-		RunID: uuid.NewString(), Provider: b.provider, ID: act.id, Local: true, Parent: b.parent, Label: b.label,
-		Epoch: h.Agent().Session().Epochs().Settled + 1,
-	}
+	act.runID, act.provider, act.label, act.delegator = uuid.NewString(), b.provider, b.label, b.parent
+	act.epoch = h.Agent().Session().Epochs().Settled + 1
 	m.mu.Lock()
 	act.handle = h
 	act.holds = 1
@@ -313,28 +352,30 @@ func (m *manager) compose(ctx context.Context, act *activation, a *agent.Agent, 
 	if act.setup, err = m.svc.setups.apply(ctx, a, m.svc.fault); err != nil {
 		return err
 	}
-	// If the creation fails, the agent's own teardown is what releases them.
-	a.OnDispose(func() {
-		if first, err := act.setup.release(); first && err != nil {
-			m.svc.fault("releasing the setup of a subagent failed", err, "agent", string(act.id))
-		}
-	})
+	if act.setup != nil {
+		// If the creation fails, the agent's own teardown is what releases them.
+		a.OnDispose(func() {
+			if first, err := act.setup.release(); first && err != nil {
+				m.svc.fault("releasing the setup of a subagent failed", err, "agent", string(act.id))
+			}
+		})
+	}
 	s := a.Session()
 	if act.fold, err = foldEpoch(ctx, s); err != nil {
 		return err
 	}
 	act.with, _ = s.Watch(&act.fold)
-	a.AddHooks(agent.Hooks{
-		Failed: func(_ *agent.Agent, err error) {
-			act.mu.Lock()
-			defer act.mu.Unlock()
-			act.failure = err
-		},
-		// Whoever else disposes the agent ends the Activation with it.
-		Disposed: func(*agent.Agent) { m.lost(act) },
-	})
-	a.OnRest(func() { m.ask(act) })
+	a.ShareHooks(&m.childHooks)
 	return nil
+}
+
+// failed keeps why the last turn of a child's agent failed.
+func (m *manager) failed(a *agent.Agent, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if act := m.resident[keyOf(a)]; act != nil {
+		act.failure = err
+	}
 }
 
 // unmake forgets an entry whose agent did not come to be.
@@ -364,8 +405,8 @@ func (m *manager) unmake(act *activation) {
 func (m *manager) tellStart(act *activation) {
 	act.hooks = m.svc.listeners()
 	for _, e := range act.hooks {
-		if e.hooks.Started != nil && e.concerns(act.edge.Parent) {
-			m.svc.tell("subagent/start", func() { e.hooks.Started(act.edge) })
+		if e.hooks.Started != nil && e.concerns(act.delegator) {
+			m.svc.tell("subagent/start", func() { e.hooks.Started(act.edge()) })
 		}
 	}
 }
@@ -475,20 +516,32 @@ func (m *manager) unholdLocked(act *activation) {
 // last thing that kept one resident calls it; asking too often costs nothing.
 func (m *manager) ask(act *activation) {
 	m.mu.Lock()
-	if act.handle == nil || act.holds > 0 || m.graph.Closing(act.key) || m.resident[act.key] != act ||
-		m.graph.Residency(act.key, true) != owners.Settled || !act.agent.Retire() {
-		m.mu.Unlock()
-		return
-	}
-	begun := m.endLocked([]*activation{act}, nil, ending{keep: true, alone: true})
+	begun := m.askLocked(act)
 	m.mu.Unlock()
 	m.end(begun)
 }
 
-// lost ends an Activation whose agent was disposed by somebody else.
-func (m *manager) lost(act *activation) {
+// rested is ask for the Activation of an agent that has become quiescent.
+func (m *manager) rested(a *agent.Agent) {
 	m.mu.Lock()
-	if act.handle == nil || m.resident[act.key] != act || m.graph.Closing(act.key) {
+	begun := m.askLocked(m.resident[keyOf(a)])
+	m.mu.Unlock()
+	m.end(begun)
+}
+
+func (m *manager) askLocked(act *activation) (begun []*activation) {
+	if act == nil || act.handle == nil || act.holds > 0 || m.graph.Closing(act.key) || m.resident[act.key] != act ||
+		m.graph.Residency(act.key, true) != owners.Settled || !act.agent.Retire() {
+		return nil
+	}
+	return m.endLocked([]*activation{act}, nil, ending{keep: true, alone: true})
+}
+
+// lost ends an Activation whose agent was disposed by somebody else.
+func (m *manager) lost(a *agent.Agent) {
+	m.mu.Lock()
+	act := m.resident[keyOf(a)]
+	if act == nil || act.handle == nil || m.graph.Closing(act.key) {
 		m.mu.Unlock()
 		return
 	}
@@ -574,14 +627,14 @@ func (m *manager) deliver(ctx context.Context, d delivery) (message.ID, error) {
 				m.mu.Unlock()
 				return "", err
 			}
-			ready := act.ready
-			if act.open {
-				ready = nil
+			if !act.open && act.opened == nil {
+				act.opened = make(chan struct{})
 			}
+			opened, gone := act.opened, act.releasedLocked() // the first is nil where it is open
 			m.mu.Unlock()
 			select {
-			case <-ready:
-			case <-act.gone:
+			case <-opened:
+			case <-gone:
 			case <-ctx.Done():
 				return "", context.Cause(ctx)
 			}

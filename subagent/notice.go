@@ -19,7 +19,7 @@ type parent struct {
 	// that this was done.
 	reading chan struct{}
 	read    bool
-	// sent are the notices of this process that its log has not taken yet.
+	// sent are the notices of this process that its log has not taken yet; nil without any.
 	sent map[message.ID]bool
 	// owed are those that wait for an occasion, in the order in which they came up.
 	owed []*owed
@@ -52,22 +52,8 @@ func (m *manager) parentLocked(a *agent.Agent) *parent {
 	if p != nil {
 		return p
 	}
-	p = &parent{agent: a, read: !a.Resumed(), sent: map[message.ID]bool{}}
-	a.AddHooks(agent.Hooks{
-		Inbox:        func(_ *agent.Agent, e agent.InboxEvent) { m.inboxMoved(p, &e) },
-		TurnOpen:     func(*agent.Agent, int64) ([]session.Draft, error) { m.remind(p); return nil, nil },
-		TurnStopping: func(context.Context, *agent.Agent, session.EndKind) { m.lookAgain(p) },
-		Status: func(_ *agent.Agent, st agent.Status) {
-			if st == agent.Idle {
-				m.lookAgain(p)
-			}
-		},
-		Disposed: func(*agent.Agent) {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			delete(m.parents, k)
-		},
-	})
+	p = &parent{agent: a, read: !a.Resumed()}
+	a.ShareHooks(&m.parentHooks)
 	// Whoever is still live now tells that hook.
 	if _, live := m.agents.Live(a); live {
 		m.parents[k] = p
@@ -77,14 +63,18 @@ func (m *manager) parentLocked(a *agent.Agent) *parent {
 
 // inboxMoved follows the notices in a parent's inbox. One that is discarded unread is
 // owed again, under the same id (design § 4).
-func (m *manager) inboxMoved(p *parent, e *agent.InboxEvent) {
+func (m *manager) inboxMoved(a *agent.Agent, e agent.InboxEvent) {
 	if e.Message.Source.Kind != message.SourceSubagentSettled || e.Change == agent.InboxEnqueue {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	p := m.parents[keyOf(a)]
+	if p == nil {
+		return
+	}
 	// It may be one that an earlier process has sent.
-	delete(p.sent, e.Message.ID)
+	p.forgetSent(e.Message.ID)
 	if e.Change == agent.InboxDiscard && !p.owes(e.Message.ID) {
 		p.owed = append(p.owed, &owed{note: e.Message, when: onTurn})
 	}
@@ -92,18 +82,38 @@ func (m *manager) inboxMoved(p *parent, e *agent.InboxEvent) {
 
 // remind sends what is owed on the occasion of a turn that is about to open, quietly, so
 // that this turn takes it.
-func (m *manager) remind(p *parent) {
-	m.sendOwed(p, false, func(o *owed) bool { return o.when != onRelease })
+func (m *manager) remind(a *agent.Agent, _ int64) ([]session.Draft, error) {
+	m.sendOwed(a, false, func(o *owed) bool { return o.when != onRelease })
+	return nil, nil
 }
 
 // lookAgain sends what a call that is over should have carried to the parent's log, and
 // did not: it was cancelled, or its result was replaced (amendment P41).
-func (m *manager) lookAgain(p *parent) {
-	m.sendOwed(p, true, func(o *owed) bool { return o.when == onLook })
+func (m *manager) lookAgain(a *agent.Agent) {
+	m.sendOwed(a, true, func(o *owed) bool { return o.when == onLook })
 }
 
-func (m *manager) sendOwed(p *parent, wake bool, due func(*owed) bool) {
+// idled is lookAgain for a parent whose status has changed.
+func (m *manager) idled(a *agent.Agent, st agent.Status) {
+	if st == agent.Idle {
+		m.lookAgain(a)
+	}
+}
+
+// parentGone forgets a parent that is gone.
+func (m *manager) parentGone(a *agent.Agent) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.parents, keyOf(a))
+}
+
+func (m *manager) sendOwed(a *agent.Agent, wake bool, due func(*owed) bool) {
+	m.mu.Lock()
+	p := m.parents[keyOf(a)]
+	if p == nil {
+		m.mu.Unlock()
+		return
+	}
 	var now, later []*owed
 	for _, o := range p.owed {
 		switch {
@@ -111,7 +121,7 @@ func (m *manager) sendOwed(p *parent, wake bool, due func(*owed) bool) {
 			later = append(later, o)
 		case !p.agent.Session().Took(o.note.ID):
 			now = append(now, o)
-			p.sent[o.note.ID] = true
+			p.noteSent(o.note.ID)
 		}
 	}
 	p.owed = later
@@ -136,7 +146,7 @@ func (m *manager) sendNotice(p *parent, note message.Message, wake bool) {
 	}
 	disposed := errors.Is(err, agent.ErrDisposed)
 	m.mu.Lock()
-	delete(p.sent, note.ID)
+	p.forgetSent(note.ID)
 	if !disposed {
 		p.owed = append(p.owed, &owed{note: note, when: onTurn})
 	}
@@ -167,7 +177,7 @@ func (m *manager) tellParent(act *activation, e *epochEnd) {
 		m.mu.Unlock()
 		return
 	}
-	p.sent[note.ID] = true
+	p.noteSent(note.ID)
 	if above := m.resident[keyOf(a)]; above != nil {
 		above.told = true // whatever it was opened for, it has work now
 	}
@@ -184,6 +194,19 @@ func waitsForPerson(s *session.Session) bool { return s.Imported() && !s.Adopted
 // taken. Whoever reads the logs of children may have come first.
 func (p *parent) has(id message.ID) bool {
 	return p.sent[id] || p.owes(id) || p.agent.Session().Took(id)
+}
+
+func (p *parent) noteSent(id message.ID) {
+	if p.sent == nil {
+		p.sent = map[message.ID]bool{}
+	}
+	p.sent[id] = true
+}
+
+func (p *parent) forgetSent(id message.ID) {
+	if delete(p.sent, id); len(p.sent) == 0 {
+		p.sent = nil
+	}
 }
 
 func queuedReport(s *session.Session, child string) bool {
@@ -270,7 +293,7 @@ func (m *manager) reconcile(ctx context.Context, p *parent, wake bool) (int, err
 		if p.has(note.ID) {
 			continue // this process has told it meanwhile
 		}
-		p.sent[note.ID] = true
+		p.noteSent(note.ID)
 		now = append(now, note)
 	}
 	m.mu.Unlock()

@@ -26,7 +26,7 @@ func (s *Service) Restate(a *agent.Agent) string {
 		if act.parent != a.ID() || act.handle == nil {
 			continue
 		}
-		l := line{id: string(act.id), label: act.edge.Label, state: "running"}
+		l := line{id: string(act.id), label: act.label, state: "running"}
 		if act.agent.Quiescent() {
 			l.state = "idle, for subagents of its own are at work"
 		}

@@ -160,7 +160,7 @@ func (m *manager) open(ctx context.Context, h *session.Header, tree session.ID, 
 		return child.Setup(ctx, a)
 	}
 	b.create = func(ctx context.Context, setup func(context.Context, *agent.Agent) error, commit func() error) (*agent.Handle, error) {
-		return m.agents.Resume(ctx, agent.Resume{ID: h.ID, Above: b.above, Setup: setup, Commit: commit})
+		return m.agents.Resume(ctx, agent.Resume{ID: h.ID, Above: b.above, Delegated: true, Setup: setup, Commit: commit})
 	}
 	if err := m.bear(ctx, act, &b); err != nil {
 		return nil, resumeError(ctx, h.ID, err)

@@ -173,10 +173,10 @@ var inboxes = [2]session.Target{session.NextTurn, session.NextStep}
 // that part of the child's log. told says that somebody waits for it.
 func (m *manager) conclude(act *activation, told bool) epochEnd {
 	s := act.agent.Session()
-	act.mu.Lock()
+	m.mu.Lock()
 	failure := act.failure
-	act.mu.Unlock()
-	e := epochEnd{epoch: act.edge.Epoch, seq: -1}
+	m.mu.Unlock()
+	e := epochEnd{epoch: act.epoch, seq: -1}
 	seq := int64(-1)
 	var end *session.TurnEnd
 	dropped := false
@@ -277,10 +277,10 @@ type Settlement struct {
 func (m *manager) settlement(act *activation, e *epochEnd) Settlement {
 	id := session.SettlementID(act.id, e.epoch)
 	if !e.settled {
-		id = message.ID(fmt.Sprintf("unsaved:%s:%s", act.id, act.edge.RunID))
+		id = message.ID(fmt.Sprintf("unsaved:%s:%s", act.id, act.runID))
 	}
 	return Settlement{
-		ID: id, Child: act.id, Label: act.edge.Label, Epoch: e.epoch, StopReason: e.reason,
+		ID: id, Child: act.id, Label: act.label, Epoch: e.epoch, StopReason: e.reason,
 		Output: e.output, Failure: e.failure, Unread: e.unread,
 	}
 }

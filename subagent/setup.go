@@ -65,12 +65,16 @@ type installation struct {
 }
 
 // apply installs every contribution, in order; a failure takes back those before it and
-// is the error. Removals meanwhile are seen by commit.
+// is the error. Removals meanwhile are seen by commit. Without contributions there is no
+// batch.
 func (s *setups) apply(ctx context.Context, child *agent.Agent, fault func(string, error, ...any)) (*setupBatch, error) {
-	b := &setupBatch{set: s}
 	s.mu.Lock()
 	list := s.list
 	s.mu.Unlock()
+	if len(list) == 0 {
+		return nil, nil
+	}
+	b := &setupBatch{set: s}
 	for _, c := range list {
 		s.mu.Lock()
 		removed := c.removed
@@ -108,6 +112,9 @@ func (s *setups) apply(ctx context.Context, child *agent.Agent, fault func(strin
 
 // commit is the last look before the child is published (seam SETUP-10, SETUP-16).
 func (b *setupBatch) commit() error {
+	if b == nil {
+		return nil
+	}
 	b.set.mu.Lock()
 	defer b.set.mu.Unlock()
 	if b.revoked {

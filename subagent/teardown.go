@@ -48,7 +48,7 @@ func (m *manager) endLocked(acts, making []*activation, e ending) (begun []*acti
 	for _, act := range acts {
 		if end(act.key) {
 			fresh[act.key] = act
-			act.ending = e
+			act.ending = &e
 			begun = append(begun, act)
 			m.running.Add(1)
 		}
@@ -134,7 +134,7 @@ func (m *manager) complete(act *activation) {
 	waits := act.waits
 	m.mu.Unlock()
 	for _, w := range waits {
-		<-w.gone
+		<-m.released(w)
 		if w.err != nil {
 			errs = append(errs, w.err)
 		}
@@ -153,7 +153,7 @@ func (m *manager) complete(act *activation) {
 	var done epochEnd
 	if err := contain(func() error { done = m.conclude(act, told); return nil }); err != nil {
 		// Nobody knows what it came to (seam TEAR-08).
-		done = epochEnd{epoch: act.edge.Epoch, reason: StopError, failure: err.Error(), seq: -1}
+		done = epochEnd{epoch: act.epoch, reason: StopError, failure: err.Error(), seq: -1}
 		errs = append(errs, fmt.Errorf("what the epoch came to: %w", err))
 	}
 	if act.fresh && !told {
@@ -260,10 +260,10 @@ func (m *manager) tellEnd(act *activation, done *epochEnd) {
 	}
 	if act.err != nil {
 		// The log keeps what the epoch came to; the edge tells the fault (amendment P34).
-		m.svc.tellEnded(act.edge, act.hooks, Result{}, act.err)
+		m.svc.tellEnded(act.edge(), act.hooks, Result{}, act.err)
 		return
 	}
-	m.svc.tellEnded(act.edge, act.hooks, Result{Output: done.output, StopReason: done.reason}, nil)
+	m.svc.tellEnded(act.edge(), act.hooks, Result{Output: done.output, StopReason: done.reason}, nil)
 }
 
 // rollback ends a held Activation that nothing was accepted for. One that somebody else
@@ -287,7 +287,7 @@ func (m *manager) rollback(act *activation) (left error) {
 	m.openLocked(act)
 	m.mu.Unlock()
 	m.end(begun)
-	<-act.gone
+	<-m.released(act)
 	if act.err != nil {
 		m.svc.fault("taking back a subagent failed", act.err, "agent", string(act.id))
 	}
@@ -326,19 +326,20 @@ func (m *manager) cut(e ending, roots ...*agent.Agent) (wait func(context.Contex
 	all = append(acts, making...)
 	m.mu.Unlock()
 	m.end(begun)
-	return waitFor(all)
+	return m.waitFor(all)
 }
 
 // waitFor returns what waits until all of them are released, and tells what failed, after
 // every branch has ended (seam TEAR-03, DRAIN-06).
-func waitFor(all []*activation) func(context.Context) error {
+func (m *manager) waitFor(all []*activation) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for _, act := range all {
+			released := m.released(act)
 			select {
-			case <-act.gone:
+			case <-released:
 			default:
 				select {
-				case <-act.gone:
+				case <-released:
 				case <-ctx.Done():
 					return context.Cause(ctx)
 				}
@@ -374,7 +375,7 @@ func (s *Service) DrainDescendants(roots ...*agent.Agent) (wait func(context.Con
 		}
 	}
 	if live == nil {
-		return waitFor(nil)
+		return s.m.waitFor(nil)
 	}
 	for _, r := range live {
 		k := keyOf(r)
@@ -446,5 +447,5 @@ func (m *manager) drainChildren(ctx context.Context, parent session.ID, cause se
 	begun := m.endLocked(acts, making, ending{cause: session.Cause{Kind: cause}})
 	m.mu.Unlock()
 	m.end(begun)
-	return waitFor(append(acts, making...))(ctx)
+	return m.waitFor(append(acts, making...))(ctx)
 }

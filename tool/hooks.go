@@ -132,13 +132,19 @@ func addHook[T any](s *Scope, fn T, list func(*hookSet) *[]*hook[T]) (remove fun
 	if s.closed {
 		return func() {}
 	}
-	l := list(&s.hooks)
+	if s.hooks == nil {
+		s.hooks = &hookSet{}
+	}
+	l := list(s.hooks)
 	*l = append(slices.Clip(*l), h)
 	s.chain = nil
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		l := list(&s.hooks)
+		if s.hooks == nil {
+			return // the scope was closed
+		}
+		l := list(s.hooks)
 		if i := slices.Index(*l, h); i >= 0 {
 			*l = slices.Delete(slices.Clone(*l), i, i+1)
 			s.chain = nil
@@ -160,17 +166,21 @@ func (s *Scope) hookChain() *chain {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if base != nil && s.hooks.empty() {
+	own := s.hooks
+	if own == nil {
+		own = &hookSet{}
+	}
+	if base != nil && own.empty() {
 		return base
 	}
 	if s.chain == nil || s.chain.base != base {
-		c := &chain{base: base, hookSet: s.hooks}
+		c := &chain{base: base, hookSet: *own}
 		if base != nil {
-			c.guards = slices.Concat(base.guards, s.hooks.guards)
-			c.pre = slices.Concat(base.pre, s.hooks.pre)
-			c.execute = slices.Concat(base.execute, s.hooks.execute)
-			c.post = slices.Concat(s.hooks.post, base.post)
-			c.observers = slices.Concat(base.observers, s.hooks.observers)
+			c.guards = slices.Concat(base.guards, own.guards)
+			c.pre = slices.Concat(base.pre, own.pre)
+			c.execute = slices.Concat(base.execute, own.execute)
+			c.post = slices.Concat(own.post, base.post)
+			c.observers = slices.Concat(base.observers, own.observers)
 		}
 		s.chain = c
 	}

@@ -34,7 +34,7 @@ type Scope struct {
 	closed  bool
 	own     []*Compiled // in order of registration
 	filters []filter
-	hooks   hookSet
+	hooks   *hookSet // nil until one is added
 	tools   *Toolset // cache of Toolset, valid while its base is the parent's
 	chain   *chain   // cache of hookChain, likewise
 }
@@ -92,7 +92,7 @@ func (s *Scope) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.own, s.filters, s.hooks, s.tools, s.chain = nil, nil, hookSet{}, nil, nil
+	s.own, s.filters, s.hooks, s.tools, s.chain = nil, nil, nil, nil, nil
 }
 
 func (s *Scope) isClosed() bool {

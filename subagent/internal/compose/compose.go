@@ -141,9 +141,8 @@ type Child struct {
 	Filter  *session.ToolFilter
 }
 
-// Setup composes a child before it is published: policy events behind any seed,
-// the delegation statement, persona and filter (seam COMP-08…16, COMP-22, COMP-27,
-// DRV-04).
+// Setup composes a child, which was created as Delegated, before it is published: policy
+// events behind any seed, persona and filter (seam COMP-08…16, COMP-27, DRV-04).
 func (c Child) Setup(_ context.Context, a *agent.Agent) error {
 	var drafts []session.Draft
 	if c.Policy.sandbox != "" {
@@ -156,9 +155,6 @@ func (c Child) Setup(_ context.Context, a *agent.Agent) error {
 		if _, err := a.Session().Append(drafts...); err != nil {
 			return err
 		}
-	}
-	if _, err := a.Prompts().AddContext(prompt.Delegation()); err != nil {
-		return err
 	}
 	if c.Persona != nil {
 		if _, err := a.Prompts().Add(prompt.Persona(c.Persona.Text, c.Persona.Literal)); err != nil {

@@ -40,7 +40,7 @@ func Start(ctx context.Context, req *subagent.ResolvedRequest, seed *session.See
 			Deferred: true,
 		},
 		Options: compose.Options(parent.Options(), req.Model, depth),
-		Owner:   parent,
+		Owner:   parent, Delegated: true,
 		Setup: func(ctx context.Context, a *agent.Agent) error {
 			if err := child.Setup(ctx, a); err != nil {
 				return err

@@ -18,7 +18,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 )
 
@@ -74,9 +73,10 @@ type Graph[K comparable] struct {
 }
 
 type activation[K comparable] struct {
-	seq     uint64         // in which place it entered
-	path    []K            // whom it was made below, nearest first, as far as they were live then
-	owned   map[K]struct{} // released before it
+	seq     uint64 // in which place it entered
+	path    []K    // whom it was made below, nearest first, as far as they were live then
+	owns    int    // how many are released before it: those that it begins the path of, and that are owned
+	owned   bool
 	closing bool
 	sealed  bool // nothing begins below it at any depth
 }
@@ -104,8 +104,9 @@ func (g *Graph[K]) Enter(key K, path []K) error {
 		g.acts = map[K]*activation[K]{}
 	}
 	g.entered++
-	g.acts[key] = &activation[K]{seq: g.entered, path: slices.Clone(path)}
-	g.own(path, key)
+	a := &activation[K]{seq: g.entered, path: slices.Clone(path)}
+	g.acts[key] = a
+	g.own(a)
 	return nil
 }
 
@@ -134,30 +135,28 @@ func (g *Graph[K]) Deliver(key K, path []K) error {
 		return ErrCircle
 	}
 	if len(a.path) > 0 && a.path[0] != path[0] {
-		g.disown(a.path[0], key)
+		g.disown(a)
 	}
 	a.path = slices.Clone(path)
-	g.own(path, key)
+	g.own(a)
 	return nil
 }
 
-func (g *Graph[K]) own(path []K, key K) {
-	if len(path) == 0 {
+// own notes that an Activation is owned by the one that its path begins with.
+func (g *Graph[K]) own(a *activation[K]) {
+	if a.owned || len(a.path) == 0 {
 		return
 	}
-	p := g.acts[path[0]]
-	if p == nil {
-		return
+	if p := g.acts[a.path[0]]; p != nil {
+		p.owns++
+		a.owned = true
 	}
-	if p.owned == nil {
-		p.owned = map[K]struct{}{}
-	}
-	p.owned[key] = struct{}{}
 }
 
-func (g *Graph[K]) disown(parent, key K) {
-	if p := g.acts[parent]; p != nil {
-		delete(p.owned, key)
+func (g *Graph[K]) disown(a *activation[K]) {
+	if a.owned {
+		g.acts[a.path[0]].owns-- // it is there until it owns nothing
+		a.owned = false
 	}
 }
 
@@ -207,7 +206,7 @@ func (g *Graph[K]) Residency(key K, quiescent bool) Residency {
 		return Settled
 	case !quiescent:
 		return Running
-	case len(a.owned) > 0:
+	case a.owns > 0:
 		return Waiting
 	}
 	return Settled
@@ -243,7 +242,7 @@ func (g *Graph[K]) Release(key K) (owner K, owned, emptied bool, err error) {
 	switch {
 	case a == nil:
 		return owner, false, false, ErrAbsent
-	case len(a.owned) > 0:
+	case a.owns > 0:
 		return owner, false, false, ErrOwns
 	}
 	delete(g.acts, key)
@@ -251,8 +250,8 @@ func (g *Graph[K]) Release(key K) (owner K, owned, emptied bool, err error) {
 		return owner, false, false, nil
 	}
 	owner = a.path[0]
-	g.disown(owner, key)
-	return owner, true, len(g.acts[owner].owned) == 0, nil
+	g.disown(a)
+	return owner, true, g.acts[owner].owns == 0, nil
 }
 
 // Shut closes admission below root for good: strictly below, root itself goes on (seam
@@ -331,11 +330,12 @@ func (g *Graph[K]) Path(key K) (path []K, ok bool) {
 
 // Owned returns what an Activation owns, in the order in which it entered.
 func (g *Graph[K]) Owned(key K) []K {
-	a := g.acts[key]
-	if a == nil {
-		return nil
+	var list []K
+	for k, a := range g.acts {
+		if a.owned && a.path[0] == key {
+			list = append(list, k)
+		}
 	}
-	list := slices.Collect(maps.Keys(a.owned))
 	slices.SortFunc(list, g.bySeq)
 	return list
 }
