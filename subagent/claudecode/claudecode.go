@@ -24,8 +24,8 @@
 // does without asking. It runs the hooks and the MCP servers of every
 // folder that it is started in, trusted by it or not: Config.Trust is what keeps it from
 // folders. It is never started with its permissions bypassed, and a start or a run fails if it
-// does not say that it is in the mode that was asked for. A cut connection has it killed with
-// all that it started.
+// does not say that it is in the mode that was asked for: it is then killed with
+// all that it started, as it is wherever it does not keep to its protocol.
 //
 // The end of its input does not end it while a turn runs, so it is soon asked to end. A socket
 // that it leaves behind when it is killed is removed, unless this program is killed too. Floor 6.
