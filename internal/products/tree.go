@@ -153,7 +153,9 @@ func KillHost(t *testing.T, test, value string, alive func() []string) {
 	if err := host.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	<-ended // it was killed
+	if err := <-ended; err == nil {
+		t.Error("the host ended by itself, and was to be killed")
+	}
 	Empty(t, "left behind a program that was killed", alive)
 }
 
