@@ -21,11 +21,11 @@
 //
 // What it holds to be harmless, such as reading in its folder, what the person's settings allow
 // already, and in a folder that the product itself trusts what those of the folder allow, it
-// does without asking. It runs the hooks and the MCP servers of every
-// folder that it is started in, trusted by it or not: Config.Trust is what keeps it from
-// folders. It is never started with its permissions bypassed, and a start or a run fails if it
-// does not say that it is in the mode that was asked for. A cut connection has it killed with
-// all that it started.
+// does without asking. It runs the hooks and the MCP servers of every folder that it is started
+// in, trusted by it or not: Config.Trust is what keeps it from folders. It is never started with
+// its permissions bypassed, and a start or a run fails if it does not say that it is in the mode
+// that was asked for. A run that fails because the product did not keep to its protocol has it
+// killed at once, with all that it started.
 //
 // The end of its input does not end it while a turn runs, so it is soon asked to end. A socket
 // that it leaves behind when it is killed is removed, unless this program is killed too. Floor 6.

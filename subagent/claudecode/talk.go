@@ -102,7 +102,7 @@ func (t *talk) send(ctx context.Context, message object) error {
 	return t.stream.Write(ctx, line)
 }
 
-// Turn implements remote.Talk. Where the conversation is broken off, the product is ended
+// Turn implements remote.Talk. Where the conversation is broken off, the product is killed
 // before it returns: nothing is known of what it would do.
 func (t *talk) Turn(ctx context.Context) (remote.Outcome, error) {
 	defer t.end()
@@ -111,7 +111,7 @@ func (t *talk) Turn(ctx context.Context) (remote.Outcome, error) {
 	broken := t.fault != nil
 	t.mu.Unlock()
 	if broken {
-		err = errors.Join(err, t.link.Close(context.WithoutCancel(ctx)))
+		err = errors.Join(err, t.link.Kill(), t.link.Close(context.WithoutCancel(ctx)))
 	}
 	return out, err
 }
