@@ -26,9 +26,14 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/offshoot-dev/offshoot/harness/supervise"
+	"github.com/offshoot-dev/offshoot/internal/fakeagent"
 )
 
 func main() {
+	supervise.Main()
+	fakeagent.Become()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := command(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -48,6 +53,7 @@ type options struct {
 	group    string
 	list     string
 	tree     string
+	peers    int
 	exec     string
 	args     []string
 	cpu, mem string
@@ -67,6 +73,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.group, "group", "", "run this `GROUP` in this process and print its samples as JSON")
 	f.StringVar(&o.list, "list", "", "list the children in this `DATABASE` and exit")
 	f.StringVar(&o.tree, "tree", "", "grow a tree of agents in this `STORE` (live, memory or sqlite) and exit")
+	f.IntVar(&o.peers, "peers", 0, "hold `N` external children at work at once and exit")
 	f.StringVar(&o.exec, "exec", "", "run the command in the arguments as the one process of the row `WORK` and print its sample")
 	f.StringVar(&o.cpu, "cpuprofile", "", "with -group: write a CPU profile to this `FILE`")
 	f.StringVar(&o.mem, "memprofile", "", "with -group: write a profile of every allocation to this `FILE`")
@@ -93,6 +100,8 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		return listFile(ctx, o.list)
 	case o.tree != "":
 		return tree(ctx, o.tree, o.dir)
+	case o.peers > 0:
+		return holdPeers(ctx, o.peers, o.dir)
 	case o.exec != "":
 		s, err := process(ctx, o.exec, o.args)
 		if err != nil {

@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
+
+	"github.com/offshoot-dev/offshoot/internal/products"
 )
 
 // limit is one figure of a target; stretch is what would be better still, or 0.
@@ -100,6 +103,12 @@ func rows() []row {
 		row{workVersion, "command", nil},
 		row{workFirst, "command", []limit{{"wall", 20 * ms, 0}, {"MB peak", 30, 0}}},
 	)
+	list = append(list, row{workPeer, "peers", nil}, row{workPeers(), "peers", nil})
+	if os.Getenv(products.Variable) != "" {
+		for _, name := range productNames() {
+			list = append(list, row{productWork(name), "products", nil}, row{byHandWork(name), "products", nil})
+		}
+	}
 	list = append(append(list, scaleRows(10_000)...), scaleRows(100_000)...)
 	return append(list, bigRows()...)
 }
@@ -139,6 +148,8 @@ func groups() map[string]func(context.Context, *bench) error {
 		"tool-sqlite":  throughTool(onSQLite(), 1, 100, 1000),
 		"tree":         trees(treeLive, treeMemory, treeSQLite),
 		"command":      firstResult,
+		"peers":        peers,
+		"products":     realProducts,
 		"scale-10000":  scale(10_000),
 		"scale-100000": scale(100_000),
 		"big":          big,
@@ -154,11 +165,4 @@ func chosen(pattern *regexp.Regexp) []string {
 		}
 	}
 	return names
-}
-
-// missing is what the design has a target for and no row measures yet.
-func missing() []string {
-	return []string{
-		"peers",
-	}
 }

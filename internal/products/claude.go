@@ -10,23 +10,32 @@ import (
 )
 
 // ClaudeEnv configures Claude Code for a fake model and returns its environment: it does not retry, and asks the network
-// nothing by itself. home is an existing folder, in which it keeps what it likes. It trusts the folders that are given, which
-// has it follow the permissions in their settings. sockets lists the sockets that it has left, by which its processes find
-// one another.
-func ClaudeEnv(t testing.TB, home string, model *fakemodel.Server, trusted ...string) (env map[string]string, sockets func() []string) {
-	t.Helper()
+// nothing by itself. home is an existing folder, in which it keeps what it likes, and run one with a short path for its
+// sockets: see ClaudeSockets. It trusts the folders that are given, which has it follow the permissions in their settings.
+func ClaudeEnv(home, run string, model *fakemodel.Server, trusted ...string) (map[string]string, error) {
 	projects := map[string]any{}
 	for _, dir := range trusted {
 		projects[dir] = map[string]bool{"hasTrustDialogAccepted": true}
 	}
 	state, err := json.Marshal(map[string]any{"projects": projects})
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	if err := os.WriteFile(filepath.Join(home, ".claude.json"), state, 0o600); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	run, err := os.MkdirTemp("", "cc") // short, as the path of a socket must be
+	return map[string]string{
+		"HOME": home, "CLAUDE_CONFIG_DIR": home, "XDG_RUNTIME_DIR": run,
+		"ANTHROPIC_BASE_URL": model.Origin(), "ANTHROPIC_API_KEY": "sk-ant-fake",
+		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "CLAUDE_CODE_MAX_RETRIES": "0",
+	}, nil
+}
+
+// ClaudeSockets returns a folder for the sockets by which Claude Code's processes find one another, whose path is as short as
+// that of a socket must be, and what lists those that were left there.
+func ClaudeSockets(t testing.TB) (run string, left func() []string) {
+	t.Helper()
+	run, err := os.MkdirTemp("", "cc")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,17 +44,13 @@ func ClaudeEnv(t testing.TB, home string, model *fakemodel.Server, trusted ...st
 			t.Error(err)
 		}
 	})
-	return map[string]string{
-			"HOME": home, "CLAUDE_CONFIG_DIR": home, "XDG_RUNTIME_DIR": run,
-			"ANTHROPIC_BASE_URL": model.Origin(), "ANTHROPIC_API_KEY": "sk-ant-fake",
-			"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "CLAUDE_CODE_MAX_RETRIES": "0",
-		}, func() []string {
-			found, err := filepath.Glob(filepath.Join(run, "cc-socks", "*"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return found
+	return run, func() []string {
+		found, err := filepath.Glob(filepath.Join(run, "cc-socks", "*"))
+		if err != nil {
+			t.Fatal(err)
 		}
+		return found
+	}
 }
 
 // ClaudeTraps fills a folder with what a project can have Claude Code do: settings that permit everything, hooks, an MCP

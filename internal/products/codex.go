@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"testing"
 
 	"github.com/offshoot-dev/offshoot/internal/fakemodel"
 )
@@ -40,11 +39,10 @@ shell_snapshot = false
 
 // CodexEnv configures Codex for a fake model and returns its environment. home is an existing folder, in which it keeps
 // what it likes.
-func CodexEnv(t testing.TB, home string, model *fakemodel.Server) map[string]string {
-	t.Helper()
+func CodexEnv(home string, model *fakemodel.Server) (map[string]string, error) {
 	config := fmt.Sprintf(codexConfig, CodexModel, CodexProvider, model.URL())
 	if err := os.WriteFile(filepath.Join(home, "config.toml"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	return map[string]string{"HOME": home, "CODEX_HOME": home, "FAKE_KEY": "sk-fake"}
+	return map[string]string{"HOME": home, "CODEX_HOME": home, "FAKE_KEY": "sk-fake"}, nil
 }

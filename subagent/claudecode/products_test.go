@@ -41,7 +41,11 @@ func realClaude(t *testing.T, o subagenttest.Options, change func(*claudecode.Co
 		t.Fatal(err)
 	}
 	t.Cleanup(st.model.Close)
-	env, sockets := products.ClaudeEnv(t, st.home, st.model, st.dir)
+	run, sockets := products.ClaudeSockets(t)
+	env, err := products.ClaudeEnv(st.home, run, st.model, st.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
 	cfg := claudecode.Config{Config: external.Config{Command: st.program, Env: env, Dir: st.dir}}
 	if change != nil {
 		change(&cfg)

@@ -47,8 +47,12 @@ func realCodex(t *testing.T, o subagenttest.Options, change func(*codex.Config))
 		t.Fatal(err)
 	}
 	t.Cleanup(st.model.Close)
+	env, err := products.CodexEnv(st.home, st.model)
+	if err != nil {
+		t.Fatal(err)
+	}
 	cfg := codex.Config{ModelProvider: products.CodexProvider, Config: external.Config{
-		Command: st.program, Env: products.CodexEnv(t, st.home, st.model), Dir: st.dir,
+		Command: st.program, Env: env, Dir: st.dir,
 	}}
 	if st.config, err = os.ReadFile(filepath.Join(st.home, "config.toml")); err != nil {
 		t.Fatal(err)
