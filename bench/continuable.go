@@ -281,8 +281,9 @@ func storeChild(ctx context.Context, reg *session.Registry, root, id session.ID,
 	})
 }
 
-// parked measures what waiting children hold, each of which waits for a child of its own
-// that is held in a model call: the difference to as many children that are so held.
+// parked measures what waiting children hold beyond their logs, each of which waits for a
+// child of its own that is held in a model call: the difference to as many children that are
+// so held, less what the same logs hold when they are live with nothing around them.
 func parked(counts ...int) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) error {
 		for _, n := range counts {
@@ -328,23 +329,65 @@ func (b *bench) parkedSample(ctx context.Context, n int) (_ sample, err error) {
 		}
 	}
 	held, heldGoroutines := atRest()
-	began, log := time.Now(), 0
+	began := time.Now()
+	logs := make([]*session.Session, 0, n)
 	for range n {
 		child, err := r.wait(ctx, g, parent, "all")
 		if err != nil {
 			return sample{}, err
 		}
-		for e := range child.Session().Events(0) {
-			log += len(e.Data())
-		}
+		logs = append(logs, child.Session())
 	}
 	took := time.Since(began)
 	heapAfter, goroutinesAfter := atRest()
 	each := func(after, middle, before float64) float64 { return (after - middle - (middle - before)) / float64(n) }
+	all, running := each(heapAfter, held, heap), each(goroutinesAfter, heldGoroutines, goroutines)
+	log, err := bareLogs(ctx, db, logs)
+	if err != nil {
+		return sample{}, err
+	}
 	return sample{
-		Work: parkedWork(n), Wall: float64(took) / float64(n), Bytes: each(heapAfter, held, heap) - float64(log)/float64(n),
-		Values: map[string]float64{"B of log": float64(log) / float64(n), "goroutines": each(goroutinesAfter, heldGoroutines, goroutines)},
+		Work: parkedWork(n), Wall: float64(took) / float64(n), Bytes: all - log,
+		Values: map[string]float64{"B in all": all, "B of its log": log, "goroutines": running},
 	}, nil
+}
+
+// bareLogs returns what each of the logs holds when it is live and nobody's: as many others
+// with the same events.
+func bareLogs(ctx context.Context, db session.Store, logs []*session.Session) (each float64, err error) {
+	reg, err := newSessions(ctx, db)
+	if err != nil {
+		return 0, err
+	}
+	leave := make([]func(context.Context) error, 0, len(logs))
+	defer func() {
+		for _, detach := range leave {
+			err = errors.Join(err, detach(context.WithoutCancel(ctx)))
+		}
+	}()
+	before, _ := settled()
+	for _, log := range logs {
+		h := log.Header()
+		s, err := reg.Prepare(ctx, session.New{
+			ID: "bare-" + h.ID, Cwd: h.Cwd, ParentSession: h.ParentSession, Root: log.Root(), Origin: h.Origin, DelegationDepth: h.DelegationDepth,
+		})
+		if err != nil {
+			return 0, err
+		}
+		detach, err := reg.Enter(s)
+		if err != nil {
+			return 0, err
+		}
+		leave = append(leave, detach)
+		for e := range log.Events(0) {
+			if _, err := s.Append(session.Draft{Payload: e.Payload(), Sources: e.Sources()}); err != nil {
+				return 0, err
+			}
+		}
+	}
+	time.Sleep(2 * session.WriteDelay) // see atRest
+	after, _ := settled()
+	return (after - before) / float64(len(logs)), nil
 }
 
 // cancels measures the end of everything below a root.
