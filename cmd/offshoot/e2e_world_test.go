@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,8 +28,10 @@ import (
 const processBound = 30 * time.Second
 
 // bounded is a context for what a hang must not hold up.
-func bounded(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), processBound)
+func bounded(t *testing.T) context.Context { return within(t, processBound) }
+
+func within(t *testing.T, bound time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -40,6 +43,8 @@ type world struct {
 	cwd  string
 	env  map[string]string
 	exe  string // the program; "" is the test binary
+	// patience is how long one process may take; 0 is processBound.
+	patience time.Duration
 }
 
 func newWorld(t *testing.T) *world {
@@ -222,7 +227,7 @@ func (w *world) prepare(args ...string) *process {
 			w.t.Fatal(err)
 		}
 	}
-	p := &process{w: w, args: args, cmd: exec.CommandContext(bounded(w.t), exe, args...)}
+	p := &process{w: w, args: args, cmd: exec.CommandContext(within(w.t, cmp.Or(w.patience, processBound)), exe, args...)}
 	p.cmd.Dir = w.cwd
 	for name, value := range w.env {
 		p.cmd.Env = append(p.cmd.Env, name+"="+value)
