@@ -130,7 +130,7 @@ func house() policy {
 			{prefix: "LA", last: 13, done: true},
 			{prefix: "IA", last: 6, done: true},
 			{prefix: "RT", last: 15, done: true},
-			{prefix: "OOPX", last: 32},
+			{prefix: "OOPX", last: 32, done: true},
 			{prefix: "FIX", last: 5, done: true},
 			{prefix: "GO", last: 13, done: true},
 			{prefix: clausePrefix, last: 428},
