@@ -6,6 +6,11 @@ import (
 
 	"github.com/offshoot-dev/offshoot/harness"
 	"github.com/offshoot-dev/offshoot/store/memory"
+	"github.com/offshoot-dev/offshoot/subagent"
+	"github.com/offshoot-dev/offshoot/subagent/claudecode"
+	"github.com/offshoot-dev/offshoot/subagent/codex"
+	"github.com/offshoot-dev/offshoot/subagent/dsh"
+	"github.com/offshoot-dev/offshoot/subagent/external"
 )
 
 // Products are providers with their own tools, whose texts say who plays the agent; nothing
@@ -45,5 +50,30 @@ agents:
 	}
 	if got := strings.Join(h.Subagents.Providers(), " "); !strings.Contains(got, "rt") || !strings.Contains(got, "said") {
 		t.Errorf("the providers are %s", got)
+	}
+}
+
+// REG-22: what each is called where nobody says otherwise.
+func TestProductNames_REG22(t *testing.T) {
+	base := external.Config{Command: "x"}
+	one, err := codex.New(codex.Config{Config: base})
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := claudecode.New(claudecode.Config{Config: base})
+	if err != nil {
+		t.Fatal(err)
+	}
+	three, err := dsh.New(dsh.Config{Config: base})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, p := range map[string]subagent.Provider{"codex": one, "claude-code": two, "dsh-sdk": three} {
+		if p.Name() != want {
+			t.Errorf("%q, want %q", p.Name(), want)
+		}
+		if p.InheritsParentContext() {
+			t.Errorf("%s says that its children see the parent's conversation", want)
+		}
 	}
 }
