@@ -50,6 +50,15 @@ install() {
 		[[ -d $2 ]] || fail "cannot rename $new to $2"
 }
 
+# versions DIR lists what of a set's package.json is installed, with its version.
+versions() {
+	node -e '
+		const dir = process.argv[1], p = JSON.parse(require("fs").readFileSync(dir + "/package.json"))
+		const names = Object.keys({...p.dependencies, ...p.optionalDependencies})
+		const found = n => { try { return n + " " + JSON.parse(require("fs").readFileSync(`${dir}/node_modules/${n}/package.json`)).version } catch { return "" } }
+		console.log(names.map(found).filter(Boolean).join(", "))' "$1"
+}
+
 list=()
 for dir in "$sets"/*/; do
 	name=$(basename "$dir")
@@ -75,6 +84,7 @@ for dir in "$sets"/*/; do
 		esac
 	fi
 	list+=("$name=$target")
+	printf 'products: %s has %s\n' "$name" "$(versions "$target")" >&2
 done
 IFS=:
 printf '%s\n' "${list[*]}"
