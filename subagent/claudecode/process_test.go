@@ -606,6 +606,17 @@ func TestProtocol(t *testing.T) {
 	}
 }
 
+// OOPX-16: what a product asks of a probe is denied, and nothing else comes of it.
+func TestProbeIsAsked(t *testing.T) {
+	p := provider(t, claudecode.Config{Config: external.Config{Permission: external.Allow}})
+	claudecode.Launch(p, func(cfg proc.Config) (remote.Link, error) {
+		return fakeagent.Launch(cfg, lines(t, []string{asksLine, answered, readyLine}, nil, nil), nil, fakeagent.Faults{}), nil
+	})
+	if r, err := p.Probe(t.Context(), t.TempDir()); err != nil || r.About != "Claude Code 2.1.0" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // OOPX-25: the end of a turn that has not begun is none.
 func TestEarlyResult(t *testing.T) {
 	_, _, err := peer(t, external.Deny, tool.PolicyAllow, nil, []string{successLine, readyLine}, nil)

@@ -403,7 +403,6 @@ func (t *talk) asked(r rpcconn.Request) rpcconn.Answer {
 			delete(t.questions, id)
 		}()
 		switch {
-		case t.child.Probe: // there is nobody to be told
 		case ask.granted == nil:
 			t.child.Refused(ctx, q)
 		case t.child.Ask(ctx, q) == remote.Allowed:

@@ -78,7 +78,8 @@ const (
 
 // Ask decides on a question as Access says; a person is asked until ctx ends, the run is
 // cancelled, or the time for an answer is over. Question and decision stand in the parent's
-// log. It may be called for several questions at once.
+// log. It may be called for several questions at once. Those of a probe are rejected and
+// stand nowhere: it has no parent.
 func (c *Child) Ask(ctx context.Context, q Question) Verdict {
 	switch c.Access.Permission {
 	case external.Allow:
@@ -95,6 +96,9 @@ func (c *Child) Refused(ctx context.Context, q Question) { c.decide(ctx, q, tool
 
 // decide puts a question on record with its decision, which "" leaves to a person.
 func (c *Child) decide(ctx context.Context, q Question, decided tool.ApprovalOutcome) Verdict {
+	if c.Probe {
+		return Rejected
+	}
 	p, parent := c.product, c.req.Parent
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

@@ -477,6 +477,23 @@ func TestAsk(t *testing.T) {
 	})
 }
 
+// OOPX-16: a probe has nobody to ask, and no log: what a product asks for in the handshake is
+// refused.
+func TestProbeAsks(t *testing.T) {
+	for _, permission := range []external.Permission{external.Deny, external.Ask, external.Allow} {
+		p := newPlug(t, external.Config{Permission: permission})
+		var got remote.Verdict = -1
+		p.open = func(ctx context.Context) error {
+			p.child.Refused(ctx, remote.Question{Tool: "exec"})
+			got = p.child.Ask(ctx, remote.Question{Tool: "exec"})
+			return nil
+		}
+		if _, err := p.Probe(t.Context(), t.TempDir()); err != nil || got != remote.Rejected {
+			t.Errorf("%s: verdict %d, %v", permission, got, err)
+		}
+	}
+}
+
 type approve func(context.Context, *tool.ApprovalRequest) (tool.ApprovalOutcome, error)
 
 func (f approve) Approve(ctx context.Context, req *tool.ApprovalRequest) (tool.ApprovalOutcome, error) {
