@@ -326,7 +326,7 @@ func (t *talk) deniedItself(d denial) []remote.Question {
 }
 
 func question(tool, id string, input json.RawMessage) remote.Question {
-	return remote.Question{Tool: tool, CallID: id, Args: input, Summary: remote.Clean(tool + " " + string(input))}
+	return remote.Question{Tool: tool, CallID: id, Args: input, Summary: tool + " " + string(input)}
 }
 
 // said is what the product's model has said so far: the last of its messages with text.

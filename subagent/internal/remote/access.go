@@ -59,7 +59,8 @@ type Question struct {
 	Tool, CallID string
 	// Args is what it wants to do, as JSON, for the person who decides.
 	Args []byte
-	// Summary is one line of that.
+	// Summary is what that comes to, in a line. Of Tool, CallID and Summary a person and the
+	// log get what Clean leaves.
 	Summary string
 }
 
@@ -104,8 +105,8 @@ func (c *Child) decide(ctx context.Context, q Question, decided tool.ApprovalOut
 	defer stop(nil)
 	defer context.AfterFunc(c.cancelled, func() { stop(context.Cause(c.cancelled)) })()
 	req := &tool.ApprovalRequest{
-		ID: rand.Text(), Tool: p.Config.Name + ":" + q.Tool, CallID: q.CallID, Args: bytes.Clone(q.Args), Cwd: c.Dir,
-		Summary: q.Summary, Reason: fmt.Sprintf("the agent %s asks for it", p.Config.Name), Path: append(parent.Path(), string(c.ID)),
+		ID: rand.Text(), Tool: p.Config.Name + ":" + Clean(q.Tool), CallID: Clean(q.CallID), Args: bytes.Clone(q.Args), Cwd: c.Dir,
+		Summary: Clean(q.Summary), Reason: fmt.Sprintf("the agent %s asks for it", p.Config.Name), Path: append(parent.Path(), string(c.ID)),
 		Deadline: time.Now().Add(p.Config.ApprovalTimeout),
 		Options: []tool.ApprovalOption{
 			{ID: "allow", Label: "Allow once", Outcome: tool.ApprovalAllowedOnce},
