@@ -240,7 +240,7 @@ func (t *talk) notified(n rpcconn.Notification) {
 	case err != nil:
 		t.conn.End(err)
 	case u.chunk != nil && !t.answer.add(*u.chunk):
-		t.conn.End(remote.Faultf("the agent said more than can be kept"))
+		t.conn.End(remote.ErrTooMuch)
 	}
 }
 

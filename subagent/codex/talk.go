@@ -281,7 +281,7 @@ func (t *talk) take(n rpcconn.Notification) {
 	switch n.Method {
 	case "item/agentMessage/delta":
 		if !t.account.delta(p.ItemID, p.Delta) {
-			t.fail(remote.Faultf("Codex says more than %d bytes", rpcconn.DefaultMaxLine))
+			t.fail(remote.ErrTooMuch)
 		}
 	case "item/started", "item/completed":
 		m, err := messageOf(p.Item)
@@ -562,7 +562,7 @@ func (a *account) delta(id, text string) bool {
 		a.begin(id)
 	}
 	a.deltas.WriteString(text)
-	return a.deltas.Len() <= rpcconn.DefaultMaxLine
+	return a.deltas.Len() <= remote.MaxAnswer
 }
 
 // answer is what the turn came to.

@@ -105,6 +105,13 @@ type Leaver interface {
 	Leave(ctx context.Context) error
 }
 
+// MaxAnswer bounds, in bytes, what a Talk keeps of all that a product says in a turn. One
+// that says more has failed, with ErrTooMuch.
+const MaxAnswer = 64 << 20
+
+// ErrTooMuch says that a product did not stop to talk.
+var ErrTooMuch = Faultf("the agent said more than can be kept")
+
 // Outcome is how a turn ended.
 type Outcome struct {
 	Reason subagent.StopReason
