@@ -40,9 +40,6 @@ const (
 	DefaultGrace    = 2 * time.Second
 )
 
-// maxAnswer bounds all that an agent may say in a turn, in bytes.
-const maxAnswer = 64 << 20
-
 // Config configures a Provider. Name and Command are mandatory.
 type Config struct {
 	external.Config
@@ -79,7 +76,7 @@ func New(cfg Config) (*Provider, error) {
 	}
 	cfg.EOFGrace = cmp.Or(cfg.EOFGrace, DefaultEOFGrace)
 	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
-	p := &Provider{cfg: cfg, room: maxAnswer}
+	p := &Provider{cfg: cfg, room: remote.MaxAnswer}
 	p.product = remote.Product{
 		Config: cfg.Config, Install: "Give the command that starts an agent which speaks the Agent Client Protocol.",
 		Command: p.command, Open: p.open,

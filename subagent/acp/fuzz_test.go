@@ -2,6 +2,7 @@ package acp
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -77,4 +78,15 @@ func FuzzMessages(f *testing.F) {
 			}
 		}
 	})
+}
+
+// An agent cannot open messages without end either, with nothing in them.
+func TestMessagesWithoutEnd(t *testing.T) {
+	a := answer{room: 20}
+	for i := range 30 {
+		if !a.add(chunk{message: strconv.Itoa(100 + i)}) {
+			return
+		}
+	}
+	t.Errorf("%d messages are kept", len(a.messages))
 }

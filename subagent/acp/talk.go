@@ -240,7 +240,7 @@ func (t *talk) notified(n rpcconn.Notification) {
 	case err != nil:
 		t.conn.End(err)
 	case u.chunk != nil && !t.answer.add(*u.chunk):
-		t.conn.End(remote.Faultf("the agent said more than can be kept"))
+		t.conn.End(remote.ErrTooMuch)
 	}
 }
 
@@ -271,9 +271,6 @@ func (t *talk) requested(r rpcconn.Request) rpcconn.Answer {
 // decide chooses the option to answer with; none is a dismissal (seam OOPX-14). What belongs
 // to no turn is dismissed, on record.
 func (t *talk) decide(ctx context.Context, p permission, belongs bool) (id string, ok bool) {
-	if t.child.Probe {
-		return "", false
-	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(t.turn, func() { stop(context.Cause(t.turn)) })()

@@ -352,7 +352,10 @@ type answer struct {
 
 // add takes a piece and reports whether there is room for it.
 func (a *answer) add(c chunk) bool {
-	if a.room -= len(c.text); a.room < 0 {
+	if a.room -= len(c.text); a.messages[c.message] == nil {
+		a.room -= len(c.message) // also messages without a text are kept
+	}
+	if a.room < 0 {
 		return false
 	}
 	if c.message == "" {

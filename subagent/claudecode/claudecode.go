@@ -72,6 +72,7 @@ type Config struct {
 type Provider struct {
 	cfg     Config
 	product remote.Product
+	room    int // for what is kept of what the product says, in bytes
 }
 
 var _ subagent.Provider = (*Provider)(nil)
@@ -94,7 +95,7 @@ func New(cfg Config) (*Provider, error) {
 	fill(&cfg.Command, DefaultCommand)
 	fill(&cfg.EOFGrace, DefaultEOFGrace)
 	fill(&cfg.Grace, DefaultGrace)
-	p := &Provider{cfg: cfg}
+	p := &Provider{cfg: cfg, room: remote.MaxAnswer}
 	p.product = remote.Product{
 		Config:  cfg.Config,
 		Install: "Claude Code is installed with npm install -g @anthropic-ai/claude-code.",

@@ -9,6 +9,9 @@ import (
 // Launch has a provider's children started by fn.
 func Launch(p *Provider, fn func(proc.Config) (remote.Link, error)) { p.product.Launch = fn }
 
+// SetRoom sets how many bytes are kept of what the product says.
+func SetRoom(p *Provider, n int) { p.room = n }
+
 // Active returns how many children hold a process.
 func Active(p *Provider) int { return p.product.Active() }
 

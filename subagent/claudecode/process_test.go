@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/offshoot-dev/offshoot/agent"
@@ -606,6 +608,17 @@ func TestProtocol(t *testing.T) {
 	}
 }
 
+// OOPX-16: what a product asks of a probe is denied, and nothing else comes of it.
+func TestProbeIsAsked(t *testing.T) {
+	p := provider(t, claudecode.Config{Config: external.Config{Permission: external.Allow}})
+	claudecode.Launch(p, func(cfg proc.Config) (remote.Link, error) {
+		return fakeagent.Launch(cfg, lines(t, []string{asksLine, answered, readyLine}, nil, nil), nil, fakeagent.Faults{}), nil
+	})
+	if r, err := p.Probe(t.Context(), t.TempDir()); err != nil || r.About != "Claude Code 2.1.0" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // OOPX-25: the end of a turn that has not begun is none.
 func TestEarlyResult(t *testing.T) {
 	_, _, err := peer(t, external.Deny, tool.PolicyAllow, nil, []string{successLine, readyLine}, nil)
@@ -675,4 +688,46 @@ func TestTooManyQuestions(t *testing.T) {
 		t.Error(err)
 	}
 	check(t, res, subagent.StopError, "", "the product has more than 64 questions at once")
+}
+
+// A product that takes no answers can have none pile up, and one that does not stop to talk
+// is stopped.
+func TestTooMuch(t *testing.T) {
+	const (
+		form  = `{"type":"control_request","request_id":"%d","request":{"subtype":"elicitation"}}`
+		leave = `{"type":"control_request","request_id":"%d","request":{"subtype":"can_use_tool","tool_name":"Bash","tool_use_id":"%[1]d","input":{}}}`
+		piece = `{"type":"stream_event","parent_tool_use_id":null,"event":{"type":"content_block_delta","delta":{"type":"text_delta","text":"piece %d"}}}`
+		whole = `{"type":"assistant","parent_tool_use_id":null,"message":{"id":"m","content":[{"type":"text","text":"block %d"}]}}`
+	)
+	for line, want := range map[string]string{
+		form: "the product has more than 64 questions at once", leave: "the product has more than 64 questions at once",
+		piece: "the agent said more than can be kept", whole: "the agent said more than can be kept",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := provider(t, claudecode.Config{})
+			claudecode.SetRoom(p, 500)
+			goroutine(p, nil, func(a *fakeagent.Agent) int {
+				a.Next() // the handshake
+				a.Line(readyLine)
+				a.Next() // the prompt
+				a.Line(initLine)
+				for i := range 100 {
+					a.Line(fmt.Sprintf(line, i))
+				}
+				<-time.After(time.Minute) // it reads nothing
+				return 0
+			})
+			s := system(t, p, subagenttest.Options{})
+			run := s.Start(t, t.Context(), p.Name(), subagenttest.Request(s.Parent(t), "x"))
+			ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+			defer stop()
+			if res, err := run.Wait(ctx); err != nil || res.StopReason != subagent.StopError || res.Diagnostic != want {
+				t.Errorf("%s\n%+v, %v; want %s", line, res, err, want)
+			}
+			if err := run.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			gone(t, p)
+		})
+	}
 }

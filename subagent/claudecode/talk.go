@@ -22,7 +22,7 @@ const (
 	interruptID  = "interrupt"
 )
 
-// maxQuestions bounds the questions that are open at once.
+// maxQuestions bounds the questions that are open at once, up to the writing of the answer.
 const maxQuestions = 64
 
 // What the product is told of a refusal. It goes on without.
@@ -54,6 +54,7 @@ type talk struct {
 	said        said
 	refused     map[string]bool
 	open        map[string]context.CancelFunc // questions, by the ids of their requests
+	asking      int                           // those that are not answered
 	over        chan struct{}                 // closed when the turn has ended, or cannot go on
 	ended       bool
 	outcome     remote.Outcome
@@ -326,7 +327,7 @@ func (t *talk) deniedItself(d denial) []remote.Question {
 }
 
 func question(tool, id string, input json.RawMessage) remote.Question {
-	return remote.Question{Tool: tool, CallID: id, Args: input, Summary: remote.Clean(tool + " " + string(input))}
+	return remote.Question{Tool: tool, CallID: id, Args: input, Summary: tool + " " + string(input)}
 }
 
 // said is what the product's model has said so far: the last of its messages with text.
@@ -336,6 +337,13 @@ type said struct {
 	streamed bool   // text is from pieces
 	coming   string // the id of the message that is streamed now
 	fault    string // why the last message is one of the product's own; "" if it is not
+}
+
+// say adds to what was said; the caller holds mu.
+func (t *talk) say(id, text string, streamed bool) {
+	if t.said.add(id, text, streamed); t.said.text.Len() > t.p.room && t.fault == nil {
+		t.fault, t.ended = remote.ErrTooMuch, true
+	}
 }
 
 func (s *said) add(id, text string, streamed bool) {
@@ -367,7 +375,7 @@ func (t *talk) streamed(line []byte) {
 		t.said.coming = e.Message.ID
 	case "content_block_delta":
 		if e.Delta.Type == "text_delta" {
-			t.said.add(t.said.coming, e.Delta.Text, true)
+			t.say(t.said.coming, e.Delta.Text, true)
 		}
 	}
 }
@@ -390,7 +398,7 @@ func (t *talk) spoken(line []byte) {
 	}
 	for _, b := range m.Message.Content {
 		if b.Type == "text" && m.Parent == nil && m.Error == "" {
-			t.said.add(m.Message.ID, b.Text, false)
+			t.say(m.Message.ID, b.Text, false)
 		}
 	}
 }
@@ -417,16 +425,14 @@ func (t *talk) asked(line []byte) []remote.Question {
 			t.fail("the product sent a malformed message (can_use_tool)")
 			return nil
 		}
-		if len(t.open) >= maxQuestions {
-			t.fail("the product has more than %d questions at once", maxQuestions)
+		t.refused[r.UseID] = true // or allowed: either way it will be on record
+		t.admit(m.ID, func(ctx context.Context) { t.decide(ctx, m.ID, question(r.Tool, r.UseID, r.Input)) })
+	case "elicitation":
+		if m.ID == "" || t.open[m.ID] != nil {
+			t.fail("the product sent a malformed message (elicitation)")
 			return nil
 		}
-		ctx, cancel := context.WithCancel(t.life)
-		t.open[m.ID] = cancel
-		t.refused[r.UseID] = true // or allowed: either way it will be on record
-		t.questions.Go(func() { t.decide(ctx, m.ID, question(r.Tool, r.UseID, r.Input)) })
-	case "elicitation":
-		t.reply(m.ID, object{"action": "decline"})
+		t.admit(m.ID, func(context.Context) { t.reply(m.ID, object{"action": "decline"}) })
 		return []remote.Question{{Tool: "elicitation"}}
 	default: // seam OOPX-16, OOPX-26
 		t.questions.Go(func() {
@@ -439,34 +445,45 @@ func (t *talk) asked(line []byte) []remote.Question {
 	return nil
 }
 
-// decide answers a question, unless it is withdrawn.
-func (t *talk) decide(ctx context.Context, id string, q remote.Question) {
-	verdict := t.child.Ask(ctx, q)
-	t.mu.Lock()
-	cancel, open := t.open[id]
-	delete(t.open, id)
-	t.mu.Unlock()
-	if !open {
+// admit has a question answered beside what comes behind it. ctx ends when it is withdrawn.
+func (t *talk) admit(id string, answer func(ctx context.Context)) {
+	if t.asking >= maxQuestions {
+		t.fail("the product has more than %d questions at once", maxQuestions)
 		return
 	}
-	cancel()
+	t.asking++
+	ctx, cancel := context.WithCancel(t.life)
+	t.open[id] = cancel
+	t.questions.Go(func() {
+		defer cancel()
+		answer(ctx)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.asking--
+	})
+}
+
+// decide answers a question for leave.
+func (t *talk) decide(ctx context.Context, id string, q remote.Question) {
 	answer := object{"behavior": "deny", "message": denied}
-	switch verdict {
+	switch t.child.Ask(ctx, q) {
 	case remote.Allowed:
 		answer = object{"behavior": "allow", "updatedInput": json.RawMessage(q.Args)}
 	case remote.Cancelled:
 		answer["message"] = undecided
 	}
-	t.write(success(id, answer))
+	t.reply(id, answer)
 }
 
-func success(id string, answer object) object {
-	return object{"type": "control_response", "response": object{"subtype": "success", "request_id": id, "response": answer}}
-}
-
-// reply answers a request at once, without holding up what comes behind it.
+// reply answers a question, unless it is withdrawn.
 func (t *talk) reply(id string, answer object) {
-	t.questions.Go(func() { t.write(success(id, answer)) })
+	t.mu.Lock()
+	_, open := t.open[id]
+	delete(t.open, id)
+	t.mu.Unlock()
+	if open {
+		t.write(object{"type": "control_response", "response": object{"subtype": "success", "request_id": id, "response": answer}})
+	}
 }
 
 // write sends an answer. A turn that has ended needs none.

@@ -281,7 +281,7 @@ func (t *talk) take(n rpcconn.Notification) {
 	switch n.Method {
 	case "item/agentMessage/delta":
 		if !t.account.delta(p.ItemID, p.Delta) {
-			t.fail(remote.Faultf("Codex says more than %d bytes", rpcconn.DefaultMaxLine))
+			t.fail(remote.ErrTooMuch)
 		}
 	case "item/started", "item/completed":
 		m, err := messageOf(p.Item)
@@ -403,7 +403,6 @@ func (t *talk) asked(r rpcconn.Request) rpcconn.Answer {
 			delete(t.questions, id)
 		}()
 		switch {
-		case t.child.Probe: // there is nobody to be told
 		case ask.granted == nil:
 			t.child.Refused(ctx, q)
 		case t.child.Ask(ctx, q) == remote.Allowed:
@@ -563,7 +562,7 @@ func (a *account) delta(id, text string) bool {
 		a.begin(id)
 	}
 	a.deltas.WriteString(text)
-	return a.deltas.Len() <= rpcconn.DefaultMaxLine
+	return a.deltas.Len() <= remote.MaxAnswer
 }
 
 // answer is what the turn came to.

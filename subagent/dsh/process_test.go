@@ -3,19 +3,25 @@ package dsh_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/internal/fakeagent"
+	"github.com/offshoot-dev/offshoot/internal/proc"
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/subagent/dsh"
 	"github.com/offshoot-dev/offshoot/subagent/external"
+	"github.com/offshoot-dev/offshoot/subagent/internal/remote"
 	"github.com/offshoot-dev/offshoot/subagent/subagenttest"
 	"github.com/offshoot-dev/offshoot/tool"
 )
@@ -289,4 +295,66 @@ func TestAbort(t *testing.T) {
 		t.Errorf("%+v", res)
 	}
 	gone(t, p)
+}
+
+// OOPX-25: a runtime that does not stop to talk is stopped, also one that never answers the
+// prompt, and so is one whose events make no sense before that.
+func TestTooMuch(t *testing.T) {
+	const event = `{"jsonrpc":"2.0","method":"session.event","params":{"sessionId":%q,"event":%s}}`
+	chunk := `{"type":"assistant/chunk","data":{"chunk":{"type":"text-delta","text":"` + strings.Repeat("x", 100) + `"}}}`
+	const receipt = `{"type":"agent/inbox/spliced","data":{"inserted":[{"id":"m1"}]}}`
+	for name, c := range map[string]struct {
+		answers bool
+		events  []string
+		want    string
+	}{
+		"in its turn":       {answers: true, events: append([]string{receipt}, slices.Repeat([]string{chunk}, 12)...), want: "the agent said more than can be kept"},
+		"before its answer": {events: slices.Repeat([]string{chunk}, 12), want: "the agent said more than can be kept"},
+		"makes no sense":    {events: []string{`"none"`}, want: "the runtime sent an event that is none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				talkative := func(a *fakeagent.Agent) int {
+					for {
+						line, ok := a.Next()
+						var m struct {
+							ID     json.RawMessage
+							Method string
+							Params struct{ SessionID string }
+						}
+						if !ok {
+							return 0
+						}
+						if err := json.Unmarshal(line, &m); err != nil {
+							t.Error(err)
+						}
+						if m.Method != "session/prompt" || c.answers {
+							a.Send(map[string]any{"jsonrpc": "2.0", "id": m.ID, "result": map[string]any{"serverInfo": map[string]string{}, "messageId": "m1"}})
+						}
+						if m.Method == "session/prompt" {
+							for _, e := range c.events {
+								a.Line(fmt.Sprintf(event, m.Params.SessionID, e))
+							}
+						}
+					}
+				}
+				p := provider(t, dsh.Config{})
+				dsh.SetRoom(p, 1000)
+				dsh.Launch(p, func(cfg proc.Config) (remote.Link, error) {
+					return fakeagent.Launch(cfg, talkative, nil, fakeagent.Faults{}), nil
+				})
+				s := system(t, p, subagenttest.Options{})
+				run := s.Start(t, t.Context(), p.Name(), subagenttest.Request(s.Parent(t), "x"))
+				ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+				defer stop()
+				if res, err := run.Wait(ctx); err != nil || res.StopReason != subagent.StopError || res.Diagnostic != c.want {
+					t.Errorf("%+v, %v; want %s", res, err, c.want)
+				}
+				if err := run.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+				gone(t, p)
+			})
+		})
+	}
 }

@@ -19,10 +19,12 @@ type talk struct {
 	session string // the wire's own id, which nobody else sees
 	prompt  string
 	about   string
+	room    int // for what is kept, in bytes
 
 	mu      sync.Mutex // guards following
 	receipt string     // the id of the accepted prompt; "" until it is answered
 	early   []event    // what came before that, up to the receipt's own event
+	waiting int        // the size of early, in bytes
 	account account
 	ended   bool
 	fault   error
@@ -136,6 +138,10 @@ func (t *talk) put(e event) {
 	switch {
 	case t.ended:
 	case t.receipt == "":
+		if t.waiting += len(e.kind) + len(e.data); t.waiting > t.room {
+			t.fail(remote.ErrTooMuch)
+			return
+		}
 		t.early = append(t.early, e)
 	case !t.account.began:
 		t.account.began = e.kind == "agent/inbox/spliced" && inserts(e.data, t.receipt)
@@ -143,14 +149,18 @@ func (t *talk) put(e event) {
 		t.ended = true
 		close(t.over)
 	default:
-		t.account.add(e)
+		if t.account.add(e); t.account.deltas.Len() > t.room {
+			t.fail(remote.ErrTooMuch)
+		}
 	}
 }
 
+// fail ends the interval and the conversation: the prompt may be unanswered, too.
 func (t *talk) fail(err error) {
 	if !t.ended {
-		t.ended, t.fault = true, err
+		t.ended, t.fault, t.early = true, err, nil
 		close(t.over)
+		t.conn.End(err)
 	}
 }
 

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/offshoot-dev/offshoot/agent"
@@ -47,8 +49,9 @@ const (
 type Config struct {
 	// Name is the name in the registry of providers; "" is the product's.
 	Name string
-	// Command is the program, looked up in PATH if it has no separator. Args are all its
-	// arguments; nil is what the product needs.
+	// Command is the program, looked up in PATH if it has no separator, and else from the
+	// folder that this program works in. Args are all its arguments; nil is what the product
+	// needs.
 	Command string
 	Args    []string
 	// Env is merged over this program's environment without its secrets (core W34): what is
@@ -81,9 +84,10 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Check returns c with the defaults that do not depend on the product, and Dir absolute.
-// An error names the field that makes no sense.
+// Check returns c with the defaults that do not depend on the product, Dir absolute, and
+// copies of what the caller may change. An error names the field that makes no sense.
 func (c Config) Check() (Config, error) {
+	c.Args, c.Env = slices.Clone(c.Args), maps.Clone(c.Env)
 	if c.Permission == "" {
 		c.Permission = Deny
 	}

@@ -59,7 +59,8 @@ type Question struct {
 	Tool, CallID string
 	// Args is what it wants to do, as JSON, for the person who decides.
 	Args []byte
-	// Summary is one line of that.
+	// Summary is what that comes to, in a line. Of Tool, CallID and Summary a person and the
+	// log get what Clean leaves.
 	Summary string
 }
 
@@ -78,7 +79,8 @@ const (
 
 // Ask decides on a question as Access says; a person is asked until ctx ends, the run is
 // cancelled, or the time for an answer is over. Question and decision stand in the parent's
-// log. It may be called for several questions at once.
+// log. It may be called for several questions at once. Those of a probe are rejected and
+// stand nowhere: it has no parent.
 func (c *Child) Ask(ctx context.Context, q Question) Verdict {
 	switch c.Access.Permission {
 	case external.Allow:
@@ -95,13 +97,16 @@ func (c *Child) Refused(ctx context.Context, q Question) { c.decide(ctx, q, tool
 
 // decide puts a question on record with its decision, which "" leaves to a person.
 func (c *Child) decide(ctx context.Context, q Question, decided tool.ApprovalOutcome) Verdict {
+	if c.Probe {
+		return Rejected
+	}
 	p, parent := c.product, c.req.Parent
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(c.cancelled, func() { stop(context.Cause(c.cancelled)) })()
 	req := &tool.ApprovalRequest{
-		ID: rand.Text(), Tool: p.Config.Name + ":" + q.Tool, CallID: q.CallID, Args: bytes.Clone(q.Args), Cwd: c.Dir,
-		Summary: q.Summary, Reason: fmt.Sprintf("the agent %s asks for it", p.Config.Name), Path: append(parent.Path(), string(c.ID)),
+		ID: rand.Text(), Tool: p.Config.Name + ":" + Clean(q.Tool), CallID: Clean(q.CallID), Args: bytes.Clone(q.Args), Cwd: c.Dir,
+		Summary: Clean(q.Summary), Reason: fmt.Sprintf("the agent %s asks for it", p.Config.Name), Path: append(parent.Path(), string(c.ID)),
 		Deadline: time.Now().Add(p.Config.ApprovalTimeout),
 		Options: []tool.ApprovalOption{
 			{ID: "allow", Label: "Allow once", Outcome: tool.ApprovalAllowedOnce},

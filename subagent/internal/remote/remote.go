@@ -24,6 +24,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/offshoot-dev/offshoot/internal/proc"
 	"github.com/offshoot-dev/offshoot/internal/rpcconn"
@@ -102,6 +104,13 @@ var ErrNoInterrupt = errors.New("the protocol has no interrupt")
 type Leaver interface {
 	Leave(ctx context.Context) error
 }
+
+// MaxAnswer bounds, in bytes, what a Talk keeps of all that a product says in a turn. One
+// that says more has failed, with ErrTooMuch.
+const MaxAnswer = 64 << 20
+
+// ErrTooMuch says that a product did not stop to talk.
+var ErrTooMuch = Faultf("the agent said more than can be kept")
 
 // Outcome is how a turn ended.
 type Outcome struct {
@@ -340,9 +349,13 @@ func exited(ctx context.Context, link Link, broken error) (proc.Exit, bool) {
 // exitPatience is how long the end of a process may come after that of its pipes.
 const exitPatience = 250 * time.Millisecond
 
-// Find returns the path of the program.
+// Find returns the absolute path of the program.
 func (p *Product) Find() (string, error) {
 	path, err := exec.LookPath(p.Config.Command)
+	if err == nil {
+		// What is found from here is started elsewhere, in the child's folder.
+		path, err = filepath.Abs(path)
+	}
 	if err != nil {
 		return "", &Fault{Msg: fmt.Sprintf("%q is not installed, or not in PATH. %s", p.Config.Command, p.Install), Err: errors.Join(external.ErrNotFound, err)}
 	}
@@ -430,16 +443,21 @@ func (p *Product) Probe(ctx context.Context, dir string) (external.Report, error
 // characters, at most 120 bytes.
 func Clean(s string) string {
 	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == '\uFFFD' {
+		if r == utf8.RuneError || !unicode.IsPrint(r) { // what turns the direction of text is not
 			return ' '
 		}
 		return r
 	}, s)
 	s = strings.Join(strings.Fields(s), " ")
+	fits := 0
 	for i := range s {
 		if i > 120 {
-			return s[:i]
+			return s[:fits]
 		}
+		fits = i
+	}
+	if len(s) > 120 {
+		return s[:fits]
 	}
 	return s
 }

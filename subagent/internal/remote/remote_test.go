@@ -206,6 +206,11 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
+	args, env := []string{"a"}, map[string]string{"A": "1"}
+	kept, err := external.Config{Args: args, Env: env}.Check()
+	if args[0], env["A"] = "b", "2"; err != nil || kept.Args[0] != "a" || kept.Env["A"] != "1" {
+		t.Errorf("%v, %v, %v: a later change of the caller's reaches the provider", kept.Args, kept.Env, err)
+	}
 	c, err := external.Config{Dir: "."}.Check()
 	wd, _ := os.Getwd()
 	if err != nil || c.Dir != wd || c.Permission != external.Deny || c.StartTimeout != time.Minute {
@@ -475,6 +480,80 @@ func TestAsk(t *testing.T) {
 			t.Errorf("the log holds %s, want %s", got, want)
 		}
 	})
+}
+
+// OOPX-16: a probe has nobody to ask, and no log: what a product asks for in the handshake is
+// refused.
+func TestProbeAsks(t *testing.T) {
+	for _, permission := range []external.Permission{external.Deny, external.Ask, external.Allow} {
+		p := newPlug(t, external.Config{Permission: permission})
+		var got remote.Verdict = -1
+		p.open = func(ctx context.Context) error {
+			p.child.Refused(ctx, remote.Question{Tool: "exec"})
+			got = p.child.Ask(ctx, remote.Question{Tool: "exec"})
+			return nil
+		}
+		if _, err := p.Probe(t.Context(), t.TempDir()); err != nil || got != remote.Rejected {
+			t.Errorf("%s: verdict %d, %v", permission, got, err)
+		}
+	}
+}
+
+// What a product says of itself in a question is one bounded line that a terminal does not
+// obey, for a person and in the log.
+func TestAskIsLegible(t *testing.T) {
+	long := strings.Repeat("long ", 1000)
+	for name, c := range map[string]struct{ said, want string }{
+		"commands":     {"a\x1b[2J\u009b2Jb\nc\u202egpj", "a [2J 2Jb c gpj"},
+		"no UTF-8":     {"a\xffb", "a b"},
+		"long":         {long, long[:120]},
+		"in letters":   {"été 東京", "été 東京"},
+		"one too many": {"x" + strings.Repeat("é", 60), "x" + strings.Repeat("é", 59)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got *tool.ApprovalRequest
+			s := subagenttest.NewSystem(t, subagenttest.Options{Approver: approve(func(_ context.Context, req *tool.ApprovalRequest) (tool.ApprovalOutcome, error) {
+				got = req
+				return tool.ApprovalRejected, nil
+			})})
+			p := newPlug(t, external.Config{Permission: external.Ask})
+			s.Register(t, p)
+			p.turn = func(ctx context.Context) (remote.Outcome, error) {
+				p.child.Ask(ctx, remote.Question{Tool: c.said, CallID: c.said, Summary: c.said})
+				return remote.Outcome{Reason: "completed", Text: "x"}, nil
+			}
+			parent := s.Parent(t)
+			subagenttest.Await(t, s.Start(t, t.Context(), "plug", subagenttest.Request(parent, "x")))
+			if got == nil || got.Tool != "plug:"+c.want || got.CallID != c.want || got.Summary != c.want {
+				t.Errorf("asked %+v, want %q", got, c.want)
+			}
+			for e := range parent.Session().Events(0) {
+				if e, ok := e.Payload().(*session.ApprovalAsked); ok && (e.ToolName != "plug:"+c.want || e.CallID != c.want) {
+					t.Errorf("on record %+v, want %q", e, c.want)
+				}
+			}
+		})
+	}
+}
+
+// OOPX-31: the program that was found is the one that is started, wherever it works.
+func TestRelativeCommand(t *testing.T) {
+	here := t.TempDir()
+	if err := os.WriteFile(filepath.Join(here, "agent"), []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(here)
+	p := newPlug(t, external.Config{})
+	p.Config.Command = "./agent"
+	var started string
+	p.Launch = func(cfg proc.Config) (remote.Link, error) {
+		started = cfg.Path
+		return &link{done: make(chan struct{})}, nil
+	}
+	r, err := p.Probe(t.Context(), t.TempDir())
+	if want := filepath.Join(here, "agent"); err != nil || started != want || r.Path != want {
+		t.Errorf("found %q, started %q, %v; want %q", r.Path, started, err, want)
+	}
 }
 
 type approve func(context.Context, *tool.ApprovalRequest) (tool.ApprovalOutcome, error)
