@@ -67,8 +67,11 @@ func (f *failed) err() error {
 }
 
 // order sends an order. It cannot block, since a supervisor takes every order, or is
-// gone, and then the reader of its status knows.
-func (p *Process) order(o byte) { _, _ = p.orders.Write([]byte{o}) }
+// gone, and then the reader of its status knows. One that is stopped is woken for it.
+func (p *Process) order(o byte) {
+	_, _ = p.orders.Write([]byte{o})
+	_ = p.cmd.Process.Signal(syscall.SIGCONT)
+}
 
 // runSupervised is runAlone with a supervisor between: it starts one, lets it start
 // the process, and follows what it says. When the supervisor is killed, which is
@@ -153,8 +156,9 @@ func (p *Process) startSupervisor(pl *plumbing) (said *statuses, err error) {
 	p.cmd = &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{os.Args[0], supervisorArg, p.cmd.Path}, Env: supervisorEnviron(),
 		Stdin: p.cmd.Stdin, Stdout: p.cmd.Stdout, Stderr: p.cmd.Stderr,
-		ExtraFiles:  []*os.File{theirs, speak}, // ordersFD and statusFD
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+		ExtraFiles: []*os.File{theirs, speak}, // ordersFD and statusFD
+		// A supervisor that is stopped is woken for its last work.
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGCONT},
 	}
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start its supervisor: %w", err)

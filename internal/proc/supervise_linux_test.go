@@ -2,6 +2,7 @@ package proc_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -236,22 +237,81 @@ func TestFirstProcessEndsWithItsSupervisor(t *testing.T) {
 	awaitGone(t, held)
 }
 
+// A supervisor that is stopped is woken, and does its work.
+func TestStoppedSupervisorIsWoken(t *testing.T) {
+	t.Run("close", func(t *testing.T) {
+		mode{supervised: true}.set(t)
+		script, alive := linger(t, "SLEEP")
+		p := shell2(t, proc.Config{StdoutPipe: true, Grace: -1}, strings.Replace(script, "echo ready", "echo $PPID", 1))
+		if err := syscall.Kill(readPid(t, p.Stdout()), syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if left := alive(); len(left) > 0 {
+			t.Errorf("left alive: %v", left)
+		}
+	})
+	t.Run("the program is killed", func(t *testing.T) {
+		pipe := fifo(t)
+		h, held, said := startHelper(t, "supervised", "exec 9>"+pipe+"; echo $PPID; exec sleep 1000", pipe)
+		supervisor, err := strconv.Atoi(said)
+		if err != nil || supervisor == h.Process.Pid {
+			t.Fatalf("said %q: %v", said, err)
+		}
+		t.Cleanup(func() { _ = syscall.Kill(supervisor, syscall.SIGCONT) }) // it ought to be gone
+		if err := syscall.Kill(supervisor, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		awaitGone(t, held)
+	})
+}
+
 // A supervisor that does not obey is killed, and what it kept is swept.
-func TestSupervisorIsStopped(t *testing.T) {
+func TestSupervisorIsDeaf(t *testing.T) {
 	mode{supervised: true}.set(t)
 	script, alive := linger(t, "SLEEP")
 	p := shell2(t, proc.Config{StdoutPipe: true, Grace: -1}, strings.Replace(script, "echo ready", "echo $PPID", 1))
 	proc.SetPatience(p, 50*time.Millisecond)
 	supervisor := readPid(t, p.Stdout())
-	if err := syscall.Kill(supervisor, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	deafen(t, p)
 	if err := p.Close(t.Context()); err == nil {
 		t.Error("Close does not say that the end could not be established")
 	}
 	awaitEnd(t, supervisor)
 	if left := alive(); len(left) > 0 {
 		t.Errorf("left alive: %v", left)
+	}
+}
+
+// deafen has the orders for a supervisor end in a pipe that nobody reads.
+func deafen(t *testing.T, p *proc.Process) {
+	t.Helper()
+	nobody, into, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := proc.Orders(p).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := -1 // the supervisor is not to see the end of its orders
+	t.Cleanup(func() {
+		if err := errors.Join(unix.Close(kept), nobody.Close(), into.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	var dupErr error
+	if err := conn.Control(func(fd uintptr) {
+		if kept, dupErr = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); dupErr == nil {
+			dupErr = unix.Dup3(int(into.Fd()), int(fd), unix.O_CLOEXEC)
+		}
+	}); err != nil || dupErr != nil {
+		t.Fatal(err, dupErr)
 	}
 }
 
