@@ -225,10 +225,11 @@ func (a *app) assemble(ctx context.Context, eff *config.Effective, fn func(*harn
 // definitionView is all of one agent, in its form for JSON.
 type definitionView struct {
 	Name    string         `json:"name"`
-	Tool    string         `json:"tool,omitempty"` // empty for the root
+	Tool    string         `json:"tool,omitempty"`    // empty for the root
+	Product string         `json:"product,omitempty"` // the kind of product that plays it; empty for an agent of this program
 	Source  config.Source  `json:"source"`
 	Values  []config.Value `json:"values"`
-	Tools   []string       `json:"tools"`
+	Tools   []string       `json:"tools"` // empty for a product, which has its own
 	Persona *string        `json:"persona,omitempty"`
 	From    *config.Source `json:"personaSource,omitempty"`
 	Literal bool           `json:"personaLiteral"`
@@ -254,6 +255,10 @@ func (a *app) showAgent(ctx context.Context, eff *config.Effective, name string,
 			src, _ := eff.Source(personaKey)
 			v.From, v.Literal = &src, h.Literal(personaKey)
 		}
+		if v.Product = eff.Config.Products()[def.Provider].Provider; v.Product != "" {
+			v.Tools = []string{}
+			return nil
+		}
 		v.Tools, err = visible(h, def.Tools)
 		return err
 	})
@@ -276,7 +281,10 @@ func (a *app) writeDefinition(v definitionView) error {
 	if tool == "" {
 		tool = "none: it is the root agent"
 	}
-	if tools == "" {
+	switch {
+	case v.Product != "":
+		tools = "the tools of its product (" + v.Product + ")"
+	case tools == "":
 		tools = "none"
 	}
 	p.line("agent     %s", printable(v.Name))

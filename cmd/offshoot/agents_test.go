@@ -83,7 +83,7 @@ func TestAgentsCheckFaults(t *testing.T) {
 	h.write(filepath.Join(dir, "c.md"), "---\nprovider: magic\n---\n")
 	h.write(filepath.Join(dir, "d.md"), "You do this.\n")
 	want = "offshoot: config WORK/.offshoot/agents/c.md:2: agents.c.provider: a folder that is not trusted may not start another product (magic); run \"offshoot trust WORK\" to trust this folder\n" +
-		"offshoot: config WORK/.offshoot/agents/c.md:2: agents.c.provider: unknown provider \"magic\"; this program has spawn, fork\n" +
+		"offshoot: config WORK/.offshoot/agents/c.md:2: agents.c.provider: unknown provider \"magic\"; this program has spawn, fork, codex, claude-code\n" +
 		"offshoot: config WORK/.offshoot/agents/d.md:1: an agent file begins with a line --- and its keys in YAML\n" +
 		"offshoot: config WORK/.offshoot/agents/e.md:2: agents.e.model: unknown route \"nope\"; the routes are anthropic, openai, deepseek, openrouter, ollama, vllm, llamacpp, demo\n" +
 		"offshoot: config WORK/.offshoot/agents/b.md:3: agents.b.model: route openai needs a key: set OPENAI_API_KEY\n" +

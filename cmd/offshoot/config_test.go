@@ -172,3 +172,22 @@ func TestConfigServers(t *testing.T) {
 		t.Error("the server was started")
 	}
 }
+
+// Of an agent that a product plays it is said that it has the product's tools, not ours.
+func TestShowsProducts(t *testing.T) {
+	h := newHome(t)
+	h.write(filepath.Join(h.dir, "config.yaml"), "version: 1\nproviders:\n  rt: {provider: dsh, command: no-such-program, envFrom: {A_KEY: NOT_SET}}\nagents:\n  far: {provider: rt}\n")
+	out := h.must("config")
+	for _, want := range []string{
+		"rt: no option; children start fresh, each a process of its own (dsh)\n",
+		"rt (by subagent_rt, provider rt, depth as it allows): its own\n", "far (by subagent_far, provider rt, depth as it allows): its own\n",
+		"providers.rt.envFrom.A_KEY.value: not set",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if out := h.must("agents", "show", "far"); !strings.Contains(out, "sees      the tools of its product (dsh)\n") {
+		t.Errorf("%s", out)
+	}
+}

@@ -384,7 +384,7 @@ func TestRequests(t *testing.T) {
 		},
 		"descendant": { // an agent of Codex's own asks
 			allowed: `{"decision":"accept"} ok`, declined: `{"decision":"decline"} ok`, decided: "codex:command",
-			summary: "something beside a command", args: `"threadId":"thread-below"`,
+			summary: "something beside a command", args: `{}`, // of which nothing is known here
 		},
 	} {
 		for _, allow := range []bool{true, false} {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -387,9 +388,9 @@ func (t *talk) asked(r rpcconn.Request) rpcconn.Answer {
 		t.fail(remote.Faultf("Codex asked on behalf of a thread or a turn that is not this one"))
 		return nil
 	}
-	q := remote.Question{Tool: ask.tool, CallID: p.ItemID, Args: r.Params, Summary: ask.summary(r.Params, t.child.Dir)}
+	q := remote.Question{Tool: ask.tool, CallID: p.ItemID, Args: without(r.Params), Summary: ask.summary(r.Params, t.child.Dir)}
 	if changes := t.changes[p.ItemID]; r.Method == fileChange && changes != nil {
-		q.Args = with(r.Params, "changes", changes)
+		q.Args = with(q.Args, "changes", changes)
 		q.Summary = edits(changes)
 	}
 	id := string(r.ID)
@@ -480,6 +481,27 @@ func grant(raw json.RawMessage) any {
 		p.Permissions = nil
 	}
 	return map[string]any{"permissions": rpcconn.Object(p.Permissions), "scope": "turn"}
+}
+
+// without leaves out what says nothing to the person who decides: whose request it is, when
+// it came, and what else could be answered.
+func without(params json.RawMessage) json.RawMessage {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(rpcconn.Object(params), &members) != nil {
+		return params
+	}
+	for _, name := range []string{
+		"threadId", "turnId", "itemId", "approvalId", "startedAtMs", "environmentId", "kind",
+		"availableDecisions", "proposedExecpolicyAmendment", "proposedNetworkPolicyAmendments",
+	} {
+		delete(members, name)
+	}
+	maps.DeleteFunc(members, func(_ string, v json.RawMessage) bool { return string(v) == "null" })
+	out, err := json.Marshal(members)
+	if err != nil {
+		return params
+	}
+	return out
 }
 
 // with returns an object with one more member.
