@@ -137,6 +137,17 @@ func TestApprovalShowsAll(t *testing.T) {
 	}
 }
 
+// Whoever is asked for an agent below another sees the way down to it.
+func TestApprovalShowsTheWay(t *testing.T) {
+	text, _ := describeRequest(&tool.ApprovalRequest{Tool: "codex:command", Args: []byte("{}"), Path: []string{"root", "mid\x1b", "far"}, Reason: "the agent codex asks for it"})
+	if want := "The agent wants to call codex:command:\n  {}\n(for the agent root > mid\uFFFD > far)\n(the agent codex asks for it)"; text != want {
+		t.Errorf("%q, want %q", text, want)
+	}
+	if text, _ := describeRequest(&tool.ApprovalRequest{Tool: "bash", Args: []byte("{}"), Path: []string{"root"}}); strings.Contains(text, "root") {
+		t.Errorf("%q", text)
+	}
+}
+
 func TestLegible(t *testing.T) {
 	const text = "a\tb\r\nc \x1b]0;t\x07\rd\u202e\n\n"
 	if diff := cmp.Diff("a\tb\nc \uFFFD]0;t\uFFFD\uFFFDd\uFFFD\n\n", legible(text)); diff != "" {
