@@ -72,7 +72,7 @@ func newApprovalRequest(call *Call, opts *ExecOptions, reason string) *ApprovalR
 		ID: rand.Text(), Tool: c.Name, CallID: c.ID, Args: c.Args, Cwd: c.Cwd,
 		Summary: call.Describe(), Reason: reason, Path: append([]string(nil), opts.Path...),
 		Options: []ApprovalOption{
-			{ID: "allow", Label: "Allow once", Outcome: ApprovalAllowedOnce},
+			{ID: "allow", Label: "Allow this once", Outcome: ApprovalAllowedOnce},
 			{ID: "reject", Label: "Reject", Outcome: ApprovalRejected},
 		},
 	}

@@ -51,7 +51,7 @@ func (a *terminalApprover) Approve(ctx context.Context, req *tool.ApprovalReques
 	if err := flushTerminal(tty); err != nil {
 		return tool.ApprovalUnavailable, fmt.Errorf("ask: %w", err)
 	}
-	if _, err := io.WriteString(tty, prompting(hidden)); err != nil {
+	if _, err := io.WriteString(tty, prompting(req, hidden)); err != nil {
 		return tool.ApprovalUnavailable, fmt.Errorf("ask: %w", err)
 	}
 	// A terminal's read can only be ended through its deadline.
@@ -82,12 +82,19 @@ func flushTerminal(tty *os.File) error {
 	return flushErr
 }
 
-// prompting is what is asked when so many characters are not shown.
-func prompting(hidden int) string {
-	if hidden == 0 {
-		return "Allow this once? [y/N] "
+// prompting is what is asked when so many characters are not shown. It says what a yes
+// means, which for some products is more than once.
+func prompting(req *tool.ApprovalRequest, hidden int) string {
+	yes := "Allow this once"
+	for _, o := range req.Options {
+		if o.Outcome == tool.ApprovalAllowedOnce {
+			yes = printable(o.Label)
+		}
 	}
-	return fmt.Sprintf("%s of this call are NOT shown. Type yes in full to allow it once all the same: ", plural(int64(hidden), "character"))
+	if hidden == 0 {
+		return yes + "? [y/N] "
+	}
+	return fmt.Sprintf("%s? %s of this call are NOT shown. Type yes in full to allow it all the same: ", yes, plural(int64(hidden), "character"))
 }
 
 // allows reads the answer to it.

@@ -127,8 +127,8 @@ func TestApprovalShowsAll(t *testing.T) {
 			if big := strings.HasPrefix(tt.name, "too"); big != (hidden > 0) || big && hidden == len(tt.args) {
 				t.Errorf("%d characters are hidden", hidden)
 			}
-			if hidden > 0 != strings.Contains(prompting(hidden), "Type yes in full") {
-				t.Errorf("asked: %q", prompting(hidden))
+			if hidden > 0 != strings.Contains(prompting(&tool.ApprovalRequest{}, hidden), "Type yes in full") {
+				t.Errorf("asked: %q", prompting(&tool.ApprovalRequest{}, hidden))
 			}
 			if !allows("Yes\n", hidden) || allows("y\n", hidden) != (hidden == 0) || allows("\n", hidden) || allows("yes please\n", hidden) {
 				t.Error("the answer is misread")
@@ -164,5 +164,15 @@ func TestFailuresOfTheProgramAreNotBlamedOnTheModel(t *testing.T) {
 	}
 	if !ofModel(&message.Failure{Code: "UNKNOWN", Status: 500}) {
 		t.Error("an answer with a status is the endpoint's")
+	}
+}
+
+// A person who is asked reads what a yes means.
+func TestApprovalSaysHowLong(t *testing.T) {
+	for label, want := range map[string]string{"Allow this once": "Allow this once? [y/N] ", "Allow for\x1b good": "Allow for\uFFFD good? [y/N] "} {
+		req := &tool.ApprovalRequest{Options: []tool.ApprovalOption{{Label: "Reject", Outcome: tool.ApprovalRejected}, {Label: label, Outcome: tool.ApprovalAllowedOnce}}}
+		if got := prompting(req, 0); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

@@ -11,10 +11,10 @@
 // An agent asks for leave when it wants to, which depends on the mode that its session is
 // in. What it asks is answered as the permission says: under external.Allow with leave for
 // this once, or for good if it offers nothing less; under external.Ask by a person, to the
-// same options; under external.Deny with a refusal. Asking is the agent's own habit and
+// same options, who is told which it is; under external.Deny with a refusal. Asking is the agent's own habit and
 // nothing enforces it: an agent whose mode lets it run commands unasked runs them, under
 // Deny too. Config.Mode chooses another mode. Where the parent may only read, the agent is
-// started in Config.ReadOnlyMode, or not at all, and the run fails if it leaves that mode.
+// started in Config.ReadOnlyMode, or not at all, and if it leaves that mode, the run fails and it is killed.
 //
 // The provider offers the agent neither files nor terminals of its own: the agent uses what
 // it has. An agent may report a failure of its model as a turn that ended well, with the

@@ -90,3 +90,16 @@ func TestMessagesWithoutEnd(t *testing.T) {
 	}
 	t.Errorf("%d messages are kept", len(a.messages))
 }
+
+// Who decides is shown the title of a call of which nothing else is told.
+func TestQuestionWithoutInput(t *testing.T) {
+	for want, c := range map[string]toolCall{
+		`{"title":"rm -rf \"x\""}`: {title: `rm -rf "x"`},
+		`{"command":"ls"}`:         {title: "x", input: []byte(`{"command":"ls"}`)},
+		"":                         {id: "c"},
+	} {
+		if got := string(c.question().Args); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

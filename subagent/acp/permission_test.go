@@ -9,12 +9,14 @@ import (
 	"testing"
 
 	"github.com/offshoot-dev/offshoot/agent"
+	"github.com/offshoot-dev/offshoot/internal/proc"
 	"github.com/offshoot-dev/offshoot/internal/products"
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/subagent"
 	"github.com/offshoot-dev/offshoot/subagent/acp"
 	"github.com/offshoot-dev/offshoot/subagent/external"
+	"github.com/offshoot-dev/offshoot/subagent/internal/remote"
 	"github.com/offshoot-dev/offshoot/subagent/subagenttest"
 	"github.com/offshoot-dev/offshoot/tool"
 )
@@ -116,6 +118,25 @@ func TestQuestion(t *testing.T) {
 	}
 }
 
+// A person is told where a yes holds for longer than this once.
+func TestLasting(t *testing.T) {
+	for offers, want := range map[string]string{
+		"allow_always,allow_once":  "Allow this once",
+		"allow_always,reject_once": "Allow for good, since the agent offers nothing less",
+	} {
+		var got *tool.ApprovalRequest
+		f := newFake(t, "", func(c *acp.Config) { c.Permission, c.Args = external.Ask, []string{"offers=" + offers} })
+		s := f.system(t, subagenttest.Options{Approver: approver(func(_ context.Context, req *tool.ApprovalRequest) (tool.ApprovalOutcome, error) {
+			got = req
+			return tool.ApprovalRejected, nil
+		})})
+		subagenttest.Await(t, s.Start(t, t.Context(), f.Name(), subagenttest.Request(s.Parent(t), "[[agent:run ls]]")))
+		if got == nil || got.Options[0].Label != want || strings.Contains(got.Reason, "for good") != strings.Contains(want, "for good") {
+			t.Errorf("%s: %+v, want %s", offers, got, want)
+		}
+	}
+}
+
 // A question that is open when the run is cancelled is answered as cancelled, to the person
 // and to the agent, and before the end of its input.
 func TestCancelledQuestion(t *testing.T) {
@@ -201,9 +222,26 @@ func TestReadOnly(t *testing.T) {
 		})
 		for when, c := range map[string]struct{ modes, noise string }{"in the turn": {"", "mode"}, "before": {"modes=wander", ""}} {
 			t.Run(string(policy)+" left "+when, func(t *testing.T) {
-				f := newFake(t, "", func(cfg *acp.Config) { read(cfg); cfg.ReadOnlyMode, cfg.Args = "look", []string{c.modes} })
+				f := newFake(t, "ignore=eof ignore=term", func(cfg *acp.Config) { read(cfg); cfg.ReadOnlyMode, cfg.Args = "look", []string{c.modes} })
 				s := f.system(t, subagenttest.Options{})
-				res := subagenttest.Await(t, s.Start(t, t.Context(), f.Name(), subagenttest.Request(s.Parent(t), "[[agent:noise "+c.noise+"]][[agent:say so]][[agent:hang]]")))
+				var link remote.Link
+				acp.Launch(f.Provider, func(cfg proc.Config) (_ remote.Link, err error) {
+					link, err = proc.Start(cfg)
+					return link, err
+				})
+				run := s.Start(t, t.Context(), f.Name(), subagenttest.Request(s.Parent(t), "[[agent:noise "+c.noise+"]][[agent:say so]][[agent:hang]]"))
+				res, err := run.Wait(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				select {
+				case <-link.Done():
+				default:
+					t.Error("the agent goes on after it was found out")
+				}
+				if err := run.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
 				if res.StopReason != subagent.StopError || res.Diagnostic != "the agent left the mode in which it only reads" {
 					t.Errorf("%+v", res)
 				}

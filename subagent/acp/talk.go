@@ -14,6 +14,7 @@ import (
 // talk is the conversation with one agent.
 type talk struct {
 	child *remote.Child
+	link  remote.Link
 	conn  *rpcconn.Conn
 	about string
 	// readOnly is the mode that the session must stay in, or "".
@@ -28,6 +29,7 @@ type talk struct {
 	session string     // "" until the agent named it
 	open    bool       // the turn: what comes now belongs to it
 	stopped bool       // nothing is begun any more
+	strayed bool       // the session has left readOnly
 	held    bool       // the session is in readOnly, and must stay there
 	garbled bool       // a line that is no message was told of
 	answer  answer
@@ -43,7 +45,7 @@ var errNoTurn = errors.New("there is no turn that it could belong to")
 
 // open makes the handshake, a session, and puts that into its mode.
 func (p *Provider) open(ctx context.Context, c *remote.Child, link remote.Link) (remote.Talk, error) {
-	t := &talk{child: c, sent: make(chan struct{}), calls: map[string]toolCall{}, answer: answer{room: p.room}}
+	t := &talk{child: c, link: link, sent: make(chan struct{}), calls: map[string]toolCall{}, answer: answer{room: p.room}}
 	t.turn, t.endTurn = context.WithCancelCause(context.WithoutCancel(ctx))
 	mode := p.cfg.Mode
 	if c.Access.ReadOnly {
@@ -121,8 +123,21 @@ func (t *talk) hold() {
 	t.held = t.readOnly != ""
 }
 
-// Turn implements remote.Talk.
+// Turn implements remote.Talk. An agent that may do more than it was started for does nothing
+// any more when it returns.
 func (t *talk) Turn(ctx context.Context) (remote.Outcome, error) {
+	out, err := t.converse(ctx)
+	t.mu.Lock()
+	strayed := t.strayed
+	t.mu.Unlock()
+	if strayed {
+		err = errors.Join(err, t.link.Kill())
+	}
+	return out, err
+}
+
+// converse sends the prompt and waits for its answer.
+func (t *talk) converse(ctx context.Context) (remote.Outcome, error) {
 	t.mu.Lock()
 	t.open = !t.stopped
 	session, begun := t.session, t.open
@@ -230,6 +245,7 @@ func (t *talk) notified(n rpcconn.Notification) {
 		t.calls[u.tool.id] = t.calls[u.tool.id].with(*u.tool)
 	}
 	if t.held && u.mode != "" && u.mode != t.readOnly {
+		t.strayed = true
 		t.conn.End(remote.Faultf("the agent left the mode in which it only reads"))
 		return
 	}
@@ -277,12 +293,18 @@ func (t *talk) decide(ctx context.Context, p permission, belongs bool) (id strin
 	if !belongs {
 		stop(errNoTurn)
 	}
-	allow, may := p.choose("allow_once", "allow_always")
+	q := p.call.question()
+	allow, may := p.choose("allow_once")
+	if !may {
+		if allow, may = p.choose("allow_always"); may {
+			q.Lasting = "for good, since the agent offers nothing less"
+		}
+	}
 	if !may { // nothing that a yes could mean
-		t.child.Refused(ctx, p.call.question())
+		t.child.Refused(ctx, q)
 		return "", false
 	}
-	switch t.child.Ask(ctx, p.call.question()) {
+	switch t.child.Ask(ctx, q) {
 	case remote.Allowed:
 		return allow, true
 	case remote.Rejected:

@@ -273,6 +273,9 @@ func (c toolCall) question() remote.Question {
 	if slices.Contains(toolKinds[:], c.kind) {
 		q.Tool = c.kind
 	}
+	if q.Args == nil && c.title != "" { // else who decides would be shown nothing
+		q.Args, _ = json.Marshal(object{"title": c.title}) // a string always encodes
+	}
 	if q.Summary == "" {
 		q.Summary = "the agent does not say what it is for"
 	}

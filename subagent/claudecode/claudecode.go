@@ -32,6 +32,7 @@
 package claudecode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,10 +92,10 @@ func New(cfg Config) (*Provider, error) {
 	case cfg.Args != nil && cfg.MaxTurns != 0:
 		return nil, errors.New("claudecode: MaxTurns cannot be given beside Args, which are all arguments")
 	}
-	fill(&cfg.Name, DefaultName)
-	fill(&cfg.Command, DefaultCommand)
-	fill(&cfg.EOFGrace, DefaultEOFGrace)
-	fill(&cfg.Grace, DefaultGrace)
+	cfg.Name = cmp.Or(cfg.Name, DefaultName)
+	cfg.Command = cmp.Or(cfg.Command, DefaultCommand)
+	cfg.EOFGrace = cmp.Or(cfg.EOFGrace, DefaultEOFGrace)
+	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
 	p := &Provider{cfg: cfg, room: remote.MaxAnswer}
 	p.product = remote.Product{
 		Config:  cfg.Config,
@@ -102,13 +103,6 @@ func New(cfg Config) (*Provider, error) {
 		Command: p.command, Open: p.open,
 	}
 	return p, nil
-}
-
-func fill[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Name implements subagent.Provider.

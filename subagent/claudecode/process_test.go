@@ -1,10 +1,12 @@
 package claudecode_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -579,6 +581,8 @@ func TestProtocol(t *testing.T) {
 		"reads":                        {reads: true, handshake: ready, turn: []string{strings.Replace(initLine, `"Read"`, `"Read","StructuredOutput"`, 1), successLine}, text: "hello"},
 		"reads, with more tools":       {reads: true, handshake: ready, turn: []string{strings.Replace(initLine, `"Read"`, `"Read","Bash"`, 1), successLine}, diagnostic: tooMuch},
 		"reads, with servers":          {reads: true, handshake: ready, turn: []string{strings.Replace(initLine, `"mcp_servers":[]`, `"mcp_servers":[{}]`, 1), successLine}, diagnostic: tooMuch},
+		"reads, with who knows what":   {reads: true, handshake: ready, turn: []string{strings.Replace(initLine, `"tools":["Read"],`, ``, 1), successLine}, diagnostic: "the product did not say which tools it has"},
+		"reads, and says nothing":      {reads: true, handshake: ready, turn: []string{`{"type":"system","subtype":"status","permissionMode":"dontAsk"}`, successLine}, diagnostic: "the product did not say which tools it has"},
 		"an unknown request":           {handshake: ready, turn: []string{initLine, hookAsked, successLine}, diagnostic: unknown},
 		"a question without a tool":    {handshake: ready, turn: []string{initLine, `{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool","input":{}}}`, successLine}, diagnostic: malformed("can_use_tool")},
 		"a question about nothing":     {handshake: ready, turn: []string{initLine, `{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool","tool_name":"x","input":7}}`}, diagnostic: malformed("can_use_tool")},
@@ -616,6 +620,21 @@ func TestProbeIsAsked(t *testing.T) {
 	})
 	if r, err := p.Probe(t.Context(), t.TempDir()); err != nil || r.About != "Claude Code 2.1.0" {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// A product whose lines are no messages is told of once, and not in its words.
+func TestGarbled(t *testing.T) {
+	var logged bytes.Buffer
+	p := provider(t, claudecode.Config{Config: external.Config{Logger: slog.New(slog.NewTextHandler(&logged, nil))}})
+	claudecode.Launch(p, func(cfg proc.Config) (remote.Link, error) {
+		turn := append(slices.Repeat([]string{"the secret"}, 20), initLine, successLine)
+		return fakeagent.Launch(cfg, lines(t, []string{"the secret", readyLine}, turn, nil), nil, fakeagent.Faults{}), nil
+	})
+	s := system(t, p, subagenttest.Options{})
+	check(t, subagenttest.Await(t, s.Start(t, t.Context(), p.Name(), subagenttest.Request(s.Parent(t), "x"))), subagent.StopCompleted, "hello", "")
+	if got := logged.String(); strings.Count(got, "is no message") != 1 || strings.Contains(got, "secret") {
+		t.Errorf("the log holds\n%s", got)
 	}
 }
 

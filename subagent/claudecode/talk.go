@@ -43,6 +43,8 @@ type talk struct {
 	end       context.CancelFunc
 	questions sync.WaitGroup
 
+	garbled bool // a line that is no message was told of; only the reader uses it
+
 	mu          sync.Mutex // guards following
 	ready       chan struct{}
 	about       string // "" before the product has answered the handshake
@@ -51,6 +53,7 @@ type talk struct {
 	interrupted bool
 	session     string // "" before the product has named it
 	modeSeen    bool
+	toolsSeen   bool
 	said        said
 	refused     map[string]bool
 	open        map[string]context.CancelFunc // questions, by the ids of their requests
@@ -159,7 +162,10 @@ func (t *talk) turn(ctx context.Context) (remote.Outcome, error) {
 func (t *talk) take(line []byte) error {
 	var m struct{ Type, Subtype string }
 	if json.Unmarshal(line, &m) != nil {
-		t.p.cfg.Logger.Warn("a line from an agent in another process is no message", "provider", t.p.cfg.Name, "bytes", len(line))
+		if !t.garbled {
+			t.child.Log("read", fmt.Errorf("the product wrote a line of %d bytes that is no message, and maybe more of them", len(line)))
+		}
+		t.garbled = true
 		return nil
 	}
 	var refusals []remote.Question
@@ -293,7 +299,7 @@ func (t *talk) system(subtype string, line []byte) []remote.Question {
 		})) {
 			t.fail("the product has more than the tools that read, which were asked for")
 		}
-		t.session = m.SessionID
+		t.session, t.toolsSeen = m.SessionID, m.Tools != nil
 	case "status":
 		var m struct {
 			Mode string `json:"permissionMode"`
@@ -533,6 +539,8 @@ func (t *talk) result(line []byte) (refusals []remote.Question) {
 		t.fail("the product ended the turn of another session")
 	case !t.modeSeen:
 		t.fail("the product did not say in which permission mode it runs")
+	case t.child.Access.ReadOnly && !t.toolsSeen:
+		t.fail("the product did not say which tools it has")
 	}
 	if t.fault != nil {
 		return nil

@@ -412,6 +412,9 @@ func TestRequests(t *testing.T) {
 				default:
 					t.Fatal("nobody was asked")
 				}
+				if lasting := strings.Contains(req.Options[0].Label, "until its turn ends"); lasting != (c.decided == "codex:permissions") {
+					t.Errorf("a person is offered %q", req.Options[0].Label)
+				}
 				if req.Summary != strings.ReplaceAll(c.summary, "DIR", dir) || !strings.Contains(string(req.Args), c.args) || !json.Valid(req.Args) {
 					t.Errorf("a person was shown %q, %s", req.Summary, req.Args)
 				}

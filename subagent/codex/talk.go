@@ -388,7 +388,7 @@ func (t *talk) asked(r rpcconn.Request) rpcconn.Answer {
 		t.fail(remote.Faultf("Codex asked on behalf of a thread or a turn that is not this one"))
 		return nil
 	}
-	q := remote.Question{Tool: ask.tool, CallID: p.ItemID, Args: without(r.Params), Summary: ask.summary(r.Params, t.child.Dir)}
+	q := remote.Question{Tool: ask.tool, CallID: p.ItemID, Args: without(r.Params), Summary: ask.summary(r.Params, t.child.Dir), Lasting: ask.lasting}
 	if changes := t.changes[p.ItemID]; r.Method == fileChange && changes != nil {
 		q.Args = with(q.Args, "changes", changes)
 		q.Summary = edits(changes)
@@ -418,8 +418,8 @@ const fileChange = "item/fileChange/requestApproval"
 
 // question is how a kind of request is put and answered.
 type question struct {
-	tool    string
-	summary func(params json.RawMessage, dir string) string
+	tool, lasting string // see remote.Question
+	summary       func(params json.RawMessage, dir string) string
 	// granted is the answer when it is allowed, once; nil: it is never allowed.
 	granted  func(params json.RawMessage) any
 	declined any
@@ -434,17 +434,17 @@ func questions() map[string]question {
 		return func(json.RawMessage, string) string { return s }
 	}
 	return map[string]question{
-		"item/commandExecution/requestApproval": {"command", command, accept, decline},
-		fileChange:                              {"edit", line("edit files"), accept, decline},
+		"item/commandExecution/requestApproval": {"command", "", command, accept, decline},
+		fileChange:                              {"edit", "", line("edit files"), accept, decline},
 		"item/permissions/requestApproval": {
-			"permissions", line("more permissions for this turn"), grant,
+			"permissions", "until its turn ends", line("more permissions for this turn"), grant,
 			map[string]any{"permissions": struct{}{}, "scope": "turn"},
 		},
 		"item/tool/requestUserInput": {
-			"question", line("a question to the user"), nil, map[string]any{"answers": struct{}{}},
+			"question", "", line("a question to the user"), nil, map[string]any{"answers": struct{}{}},
 		},
 		"mcpServer/elicitation/request": {
-			"elicitation", line("a question of an MCP server"), nil,
+			"elicitation", "", line("a question of an MCP server"), nil,
 			map[string]any{"action": "decline", "content": nil, "_meta": nil},
 		},
 	}

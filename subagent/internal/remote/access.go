@@ -62,6 +62,9 @@ type Question struct {
 	// Summary is what that comes to, in a line. Of Tool, CallID and Summary a person and the
 	// log get what Clean leaves.
 	Summary string
+	// Lasting is how long a yes holds, such as "until its turn ends", for a product that does
+	// not ask for this once alone; "" is once.
+	Lasting string
 }
 
 // Verdict is the decision on a Question.
@@ -104,12 +107,16 @@ func (c *Child) decide(ctx context.Context, q Question, decided tool.ApprovalOut
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(c.cancelled, func() { stop(context.Cause(c.cancelled)) })()
+	reason, allow := fmt.Sprintf("the agent %s asks for it", p.Config.Name), "Allow this once"
+	if q.Lasting != "" {
+		reason, allow = reason+"; a yes holds "+q.Lasting, "Allow "+q.Lasting
+	}
 	req := &tool.ApprovalRequest{
 		ID: rand.Text(), Tool: p.Config.Name + ":" + Clean(q.Tool), CallID: Clean(q.CallID), Args: bytes.Clone(q.Args), Cwd: c.Dir,
-		Summary: Clean(q.Summary), Reason: fmt.Sprintf("the agent %s asks for it", p.Config.Name), Path: append(parent.Path(), string(c.ID)),
+		Summary: Clean(q.Summary), Reason: reason, Path: append(parent.Path(), string(c.ID)),
 		Deadline: time.Now().Add(p.Config.ApprovalTimeout),
 		Options: []tool.ApprovalOption{
-			{ID: "allow", Label: "Allow once", Outcome: tool.ApprovalAllowedOnce},
+			{ID: "allow", Label: allow, Outcome: tool.ApprovalAllowedOnce},
 			{ID: "reject", Label: "Reject", Outcome: tool.ApprovalRejected},
 		},
 	}
