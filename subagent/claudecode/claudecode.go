@@ -68,10 +68,14 @@ type Config struct {
 	MaxTurns int
 }
 
+// maxMessage bounds a message of the product, in bytes.
+const maxMessage = 64 << 20
+
 // Provider implements subagent.Provider. It is safe for concurrent use.
 type Provider struct {
 	cfg     Config
 	product remote.Product
+	room    int // for a message of the product, in bytes
 }
 
 var _ subagent.Provider = (*Provider)(nil)
@@ -94,7 +98,7 @@ func New(cfg Config) (*Provider, error) {
 	fill(&cfg.Command, DefaultCommand)
 	fill(&cfg.EOFGrace, DefaultEOFGrace)
 	fill(&cfg.Grace, DefaultGrace)
-	p := &Provider{cfg: cfg}
+	p := &Provider{cfg: cfg, room: maxMessage}
 	p.product = remote.Product{
 		Config:  cfg.Config,
 		Install: "Claude Code is installed with npm install -g @anthropic-ai/claude-code.",

@@ -12,6 +12,9 @@ func Launch(p *Provider, fn func(proc.Config) (remote.Link, error)) { p.product.
 // Active returns how many children hold a process.
 func Active(p *Provider) int { return p.product.Active() }
 
+// SetRoom sets how many bytes a message of the product may have.
+func SetRoom(p *Provider, n int) { p.room = n }
+
 // Said returns the text so far of a run.
 func Said(run subagent.Run) string { return remote.Said(run) }
 

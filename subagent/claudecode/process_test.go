@@ -104,6 +104,16 @@ func TestRuns(t *testing.T) {
 	}
 }
 
+// A product that does not stop to talk is stopped.
+func TestTooMuch(t *testing.T) {
+	p := fake(t, "", nil)
+	claudecode.SetRoom(p, 8)
+	s := system(t, p, subagenttest.Options{})
+	run := s.Start(t, t.Context(), p.Name(), subagenttest.Request(s.Parent(t), "[[agent:say 012345678]][[agent:pieces 3]][[agent:hang]]"))
+	check(t, subagenttest.Await(t, run), subagent.StopError, "012345", "the product said more than can be kept")
+	gone(t, p)
+}
+
 // OOPX-08, OOPX-11, OOPX-22, OOPX-27: a start that fails says where, in fixed words.
 func TestStartFails(t *testing.T) {
 	bypassed := []string{"--permission-mode", "bypassPermissions"}

@@ -338,15 +338,27 @@ type said struct {
 	fault    string // why the last message is one of the product's own; "" if it is not
 }
 
-func (s *said) add(id, text string, streamed bool) {
+// add takes a piece of a message, and reports whether the message fits into room bytes with it.
+func (s *said) add(id, text string, streamed bool, room int) bool {
 	switch {
 	case text == "", id == s.id && s.streamed && !streamed:
-		return // a message of which everything was there in pieces
+		return true // a message of which everything was there in pieces
 	case id != s.id || s.text.Len() == 0:
 		s.text.Reset()
 		s.id, s.streamed = id, streamed
 	}
+	if s.text.Len()+len(text) > room {
+		return false
+	}
 	s.text.WriteString(text)
+	return true
+}
+
+// say adds to what the product's model has said.
+func (t *talk) say(id, text string, streamed bool) {
+	if !t.said.add(id, text, streamed, t.p.room) {
+		t.fail("the product said more than can be kept")
+	}
 }
 
 // streamed takes a piece of a message. Those of the product's subagents are not this child's.
@@ -367,7 +379,7 @@ func (t *talk) streamed(line []byte) {
 		t.said.coming = e.Message.ID
 	case "content_block_delta":
 		if e.Delta.Type == "text_delta" {
-			t.said.add(t.said.coming, e.Delta.Text, true)
+			t.say(t.said.coming, e.Delta.Text, true)
 		}
 	}
 }
@@ -390,7 +402,7 @@ func (t *talk) spoken(line []byte) {
 	}
 	for _, b := range m.Message.Content {
 		if b.Type == "text" && m.Parent == nil && m.Error == "" {
-			t.said.add(m.Message.ID, b.Text, false)
+			t.say(m.Message.ID, b.Text, false)
 		}
 	}
 }

@@ -42,6 +42,9 @@ const (
 	DefaultGrace    = 3 * time.Second
 )
 
+// maxAnswer bounds what is kept of what a runtime says, in bytes.
+const maxAnswer = 64 << 20
+
 // Config configures a Provider. Command is mandatory.
 type Config struct {
 	external.Config
@@ -56,6 +59,7 @@ type Config struct {
 type Provider struct {
 	cfg     Config
 	product remote.Product
+	room    int // for what is kept of what a runtime says, in bytes
 }
 
 var _ subagent.Provider = (*Provider)(nil)
@@ -77,7 +81,7 @@ func New(cfg Config) (*Provider, error) {
 	cfg.Model = cmp.Or(cfg.Model, DefaultModel)
 	cfg.EOFGrace = cmp.Or(cfg.EOFGrace, DefaultEOFGrace)
 	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
-	p := &Provider{cfg: cfg}
+	p := &Provider{cfg: cfg, room: maxAnswer}
 	p.product = remote.Product{
 		Config: cfg.Config, Install: "Give the command that starts a DSH runtime with its SDK server.",
 		Command: p.command, Open: p.open,
@@ -139,7 +143,7 @@ func (p *Provider) command(ctx context.Context, c *remote.Child) (remote.Command
 
 // open makes the handshake, which the runtime answers when all of it is ready (core W10).
 func (p *Provider) open(ctx context.Context, c *remote.Child, link remote.Link) (remote.Talk, error) {
-	t := &talk{session: string(session.NewID()), over: make(chan struct{}), prompt: c.Prompt}
+	t := &talk{session: string(session.NewID()), over: make(chan struct{}), prompt: c.Prompt, room: p.room}
 	t.conn = rpcconn.New(ctx, link.Stdout(), link.Stdin(), rpcconn.Config{
 		ID: rpcconn.StringIDs("req_"), Notification: t.take,
 		Fault: func(*rpcconn.Fault) error { return nil }, // core W2

@@ -89,6 +89,24 @@ func TestRuns(t *testing.T) {
 	}
 }
 
+// A runtime that does not stop to talk is stopped, also before it has taken the prompt.
+func TestTooMuch(t *testing.T) {
+	for _, noise := range []string{"notice", "late"} {
+		p := fake(t, "", nil)
+		dsh.SetRoom(p, 1000)
+		s := system(t, p, subagenttest.Options{})
+		prompt := "[[agent:say " + strings.Repeat("0", 1500) + "]][[agent:pieces 3]][[agent:hang]][[agent:noise " + noise + "]]"
+		res := subagenttest.Await(t, s.Start(t, t.Context(), p.Name(), subagenttest.Request(s.Parent(t), prompt)))
+		if got := message.JoinText(res.Output); res.StopReason != subagent.StopError || len(got) > 1000 || res.Diagnostic != "the runtime said more than can be kept" {
+			t.Errorf("%s: %s, %d bytes, %q", noise, res.StopReason, len(got), res.Diagnostic)
+		}
+		gone(t, p)
+	}
+	if got, fit := dsh.Stream(8, "012", "345", "678"); fit || got != "012345" {
+		t.Errorf("%q, fit %v", got, fit)
+	}
+}
+
 // W23, W29, OOPX-08, OOPX-11, OOPX-27: a start that fails says where, in fixed words.
 func TestStartFails(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -19,14 +19,17 @@ type talk struct {
 	session string // the wire's own id, which nobody else sees
 	prompt  string
 	about   string
+	room    int // for early, and for a message that is being streamed, in bytes
 
 	mu      sync.Mutex // guards following
 	receipt string     // the id of the accepted prompt; "" until it is answered
 	early   []event    // what came before that, up to the receipt's own event
+	waiting int        // how many bytes early has
 	account account
 	ended   bool
 	fault   error
-	over    chan struct{} // closed when the interval has ended or is broken
+	giveUp  context.CancelCauseFunc // ends the sending of the prompt
+	over    chan struct{}           // closed when the interval has ended or is broken
 }
 
 var _ remote.Talk = (*talk)(nil)
@@ -39,6 +42,9 @@ type event struct {
 
 // idle stands for the status that ends the interval.
 const idle = "idle"
+
+// eventSize is what an event takes beside its text, in bytes.
+const eventSize = 64
 
 // account is what the interval from the receipt on came to.
 type account struct {
@@ -58,7 +64,16 @@ type turnEnd struct {
 
 // Turn implements remote.Talk (core W19, W31).
 func (t *talk) Turn(ctx context.Context) (remote.Outcome, error) {
-	raw, err := t.conn.Call(ctx, "session/prompt", map[string]any{
+	calling, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	t.mu.Lock()
+	t.giveUp = giveUp
+	fault := t.fault
+	t.mu.Unlock()
+	if fault != nil {
+		return remote.Outcome{}, fault
+	}
+	raw, err := t.conn.Call(calling, "session/prompt", map[string]any{
 		"sessionId": t.session, "contentBlocks": []map[string]string{{"type": "text", "text": t.prompt}},
 	})
 	if err != nil {
@@ -94,7 +109,7 @@ func (t *talk) accepted(id string) {
 	defer t.mu.Unlock()
 	t.receipt = id
 	early := t.early
-	t.early = nil
+	t.early, t.waiting = nil, 0
 	for _, e := range early {
 		t.put(e)
 	}
@@ -136,6 +151,10 @@ func (t *talk) put(e event) {
 	switch {
 	case t.ended:
 	case t.receipt == "":
+		if t.waiting += eventSize + len(e.kind) + len(e.data); t.waiting > t.room {
+			t.fail(errTooMuch())
+			return
+		}
 		t.early = append(t.early, e)
 	case !t.account.began:
 		t.account.began = e.kind == "agent/inbox/spliced" && inserts(e.data, t.receipt)
@@ -143,13 +162,20 @@ func (t *talk) put(e event) {
 		t.ended = true
 		close(t.over)
 	default:
-		t.account.add(e)
+		if !t.account.add(e, t.room) {
+			t.fail(errTooMuch())
+		}
 	}
 }
 
+func errTooMuch() error { return remote.Faultf("the runtime said more than can be kept") }
+
 func (t *talk) fail(err error) {
 	if !t.ended {
-		t.ended, t.fault = true, err
+		t.ended, t.fault, t.early = true, err, nil
+		if t.giveUp != nil {
+			t.giveUp(err)
+		}
 		close(t.over)
 	}
 }
@@ -160,14 +186,18 @@ func inserts(data json.RawMessage, id string) bool {
 	return json.Unmarshal(data, &p) == nil && slices.ContainsFunc(p.Inserted, func(m struct{ ID string }) bool { return m.ID == id })
 }
 
-// add folds one event. What is malformed in it says nothing (seam OOPX-15).
-func (a *account) add(e event) {
+// add folds one event, and reports whether a message that is being streamed fits into room
+// bytes. What is malformed in it says nothing (seam OOPX-15).
+func (a *account) add(e event, room int) bool {
 	switch e.kind {
 	case "step/start", "llm/retry":
 		a.deltas.Reset()
 	case "assistant/chunk":
 		var p struct{ Chunk struct{ Type, Text string } }
 		if json.Unmarshal(e.data, &p) == nil && p.Chunk.Type == "text-delta" {
+			if a.deltas.Len()+len(p.Chunk.Text) > room {
+				return false
+			}
 			a.deltas.WriteString(p.Chunk.Text)
 		}
 	case "assistant/message":
@@ -175,7 +205,7 @@ func (a *account) add(e event) {
 			Message struct{ Content []struct{ Type, Text string } }
 		}
 		if json.Unmarshal(e.data, &p) != nil {
-			return
+			return true
 		}
 		var text strings.Builder
 		for _, b := range p.Message.Content {
@@ -193,6 +223,7 @@ func (a *account) add(e event) {
 			a.end = &p.Reason
 		}
 	}
+	return true
 }
 
 // text is the answer: what was streamed behind the last message that had some, for a
