@@ -7,7 +7,8 @@
 // waits for the handshake, and publishes the run. A start that fails or is cancelled
 // returns when nothing of the process is left.
 //
-// What a person, a model or a log is told of a failure is made of fixed words, numbers and
+// What a person, a model or a log is told of a failure is made of fixed words, numbers, the
+// words of the system for its errors, and
 // the names that a protocol defines: never of what a product wrote, of prompts, of the
 // environment (seam OOPX-27). Floor 6.
 package remote
@@ -17,12 +18,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/offshoot-dev/offshoot/internal/proc"
@@ -343,7 +346,18 @@ const exitPatience = 250 * time.Millisecond
 // Find returns the path of the program.
 func (p *Product) Find() (string, error) {
 	path, err := exec.LookPath(p.Config.Command)
-	if err != nil {
+	switch {
+	case err == nil:
+	case !errors.Is(err, exec.ErrNotFound) && !errors.Is(err, fs.ErrNotExist):
+		why := "it is no program"
+		switch {
+		case errors.Is(err, syscall.EISDIR):
+			why = "it is a folder"
+		case errors.Is(err, fs.ErrPermission):
+			why = "it may not be executed"
+		}
+		return "", &Fault{Msg: fmt.Sprintf("%q cannot be run: %s. %s", p.Config.Command, why, p.Install), Err: err}
+	default:
 		return "", &Fault{Msg: fmt.Sprintf("%q is not installed, or not in PATH. %s", p.Config.Command, p.Install), Err: errors.Join(external.ErrNotFound, err)}
 	}
 	return path, nil
