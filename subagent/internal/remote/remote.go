@@ -8,9 +8,8 @@
 // returns when nothing of the process is left.
 //
 // What a person, a model or a log is told of a failure is made of fixed words, numbers, the
-// words of the system for its errors, and
-// the names that a protocol defines: never of what a product wrote, of prompts, of the
-// environment (seam OOPX-27). Floor 6.
+// system's words for its errors, and the names that a protocol defines: never of what a
+// product wrote, of prompts, of the environment (seam OOPX-27). Floor 6.
 package remote
 
 import (
