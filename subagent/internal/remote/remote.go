@@ -26,6 +26,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/offshoot-dev/offshoot/internal/proc"
 	"github.com/offshoot-dev/offshoot/internal/rpcconn"
@@ -443,19 +444,26 @@ func (p *Product) Probe(ctx context.Context, dir string) (external.Report, error
 // characters, at most 120 bytes.
 func Clean(s string) string {
 	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == '\uFFFD' {
+		if !unicode.IsPrint(r) || r == unicode.ReplacementChar { // nor what turns the direction of a line
 			return ' '
 		}
 		return r
 	}, s)
 	s = strings.Join(strings.Fields(s), " ")
+	fits := 0
 	for i := range s {
-		if i > 120 {
-			return s[:i]
+		if i > maxClean {
+			return s[:fits]
 		}
+		fits = i
+	}
+	if len(s) > maxClean {
+		s = s[:fits]
 	}
 	return s
 }
+
+const maxClean = 120
 
 // Model is what the request overrides of the model.
 func (c *Child) Model() subagent.Model {

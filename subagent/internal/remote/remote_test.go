@@ -331,6 +331,25 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
+// A word of a product about itself cannot command a terminal, nor turn what stands beside it.
+func TestClean(t *testing.T) {
+	for in, want := range map[string]string{
+		"Claude Code 2.1":            "Claude Code 2.1",
+		" a\r\n\tb\x00c ":            "a b c",
+		"\x1b[31mred\u009b0m\u0085x": "[31mred 0m x",
+		"a\u202egnp.exe\u2066\u200b": "a gnp.exe",
+		"a\u2028b\xff\ufffdc":        "a b c",
+		"größer 日本":                  "größer 日本",
+		strings.Repeat("x", 120):     strings.Repeat("x", 120),
+		strings.Repeat("x", 121):     strings.Repeat("x", 120),
+		strings.Repeat("é", 100):     strings.Repeat("é", 60),
+	} {
+		if got := remote.Clean(in); got != want {
+			t.Errorf("%q is cleaned to %q, want %q", in, got, want)
+		}
+	}
+}
+
 // OOPX-05, OOPX-27, OOPX-30: what broke is told in fixed words, also where the log or the
 // close fails; the error itself goes to the logger.
 func TestBroken(t *testing.T) {
