@@ -168,8 +168,10 @@ type Agent struct {
 	in  *rpcconn.Reader
 	out io.Writer
 
-	mu   sync.Mutex // guards the output
-	quit chan int   // takes the status of an agent that ends in the middle
+	mu       sync.Mutex // guards the output
+	quit     chan int   // takes the status of an agent that ends in the middle, once
+	gone     chan struct{}
+	quitOnce sync.Once
 	// ended is closed when the input ends, or the client has said that it will.
 	ended   chan struct{}
 	endOnce sync.Once
@@ -179,7 +181,7 @@ type Agent struct {
 func New(play func(string) (Play, error), faults Faults, args []string, in io.Reader, out io.Writer) *Agent {
 	return &Agent{
 		Play: play, Faults: faults, Args: args, in: rpcconn.NewReader(in, 0), out: out,
-		quit: make(chan int, 1), ended: make(chan struct{}),
+		quit: make(chan int, 1), gone: make(chan struct{}), ended: make(chan struct{}),
 	}
 }
 
@@ -246,11 +248,14 @@ func (a *Agent) Line(line string) {
 
 // Quit ends the agent with a status, in the middle of whatever it does.
 func (a *Agent) Quit(status int) {
-	select {
-	case a.quit <- status:
-	default:
-	}
+	a.quitOnce.Do(func() {
+		a.quit <- status
+		close(a.gone)
+	})
 }
+
+// Gone is closed when the agent quits: a Protocol that waits for nothing else returns then.
+func (a *Agent) Gone() <-chan struct{} { return a.gone }
 
 // Strike does what is wrong at a stage and reports whether the request that led there is
 // left without its ordinary answer. fail answers it with an error.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"syscall"
 
 	"github.com/offshoot-dev/offshoot/internal/proc"
 	"github.com/offshoot-dev/offshoot/internal/rpcconn"
@@ -34,6 +35,7 @@ func Words(err error) string {
 	var line *rpcconn.Fault
 	var write *rpcconn.WriteError
 	var crash *rpcconn.PanicError
+	var errno syscall.Errno
 	switch {
 	case errors.As(err, &fault):
 		return fault.Msg
@@ -51,6 +53,8 @@ func Words(err error) string {
 		return "the product closed the connection"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, errStartTimeout):
 		return "the product did not answer in time"
+	case errors.As(err, &errno):
+		return "the system says: " + errno.Error()
 	}
 	return "it failed for a reason that is in the program's log alone"
 }

@@ -7,9 +7,9 @@
 // waits for the handshake, and publishes the run. A start that fails or is cancelled
 // returns when nothing of the process is left.
 //
-// What a person, a model or a log is told of a failure is made of fixed words, numbers and
-// the names that a protocol defines: never of what a product wrote, of prompts, of the
-// environment (seam OOPX-27). Floor 6.
+// What a person, a model or a log is told of a failure is made of fixed words, numbers, the
+// system's words for its errors, and the names that a protocol defines: never of what a
+// product wrote, of prompts, of the environment (seam OOPX-27). Floor 6.
 package remote
 
 import (
@@ -17,15 +17,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/offshoot-dev/offshoot/internal/proc"
 	"github.com/offshoot-dev/offshoot/internal/rpcconn"
@@ -356,7 +357,18 @@ func (p *Product) Find() (string, error) {
 		// What is found from here is started elsewhere, in the child's folder.
 		path, err = filepath.Abs(path)
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case !errors.Is(err, exec.ErrNotFound) && !errors.Is(err, fs.ErrNotExist):
+		why := "it is no program"
+		switch {
+		case errors.Is(err, syscall.EISDIR):
+			why = "it is a folder"
+		case errors.Is(err, fs.ErrPermission):
+			why = "it may not be executed"
+		}
+		return "", &Fault{Msg: fmt.Sprintf("%q cannot be run: %s. %s", p.Config.Command, why, p.Install), Err: err}
+	default:
 		return "", &Fault{Msg: fmt.Sprintf("%q is not installed, or not in PATH. %s", p.Config.Command, p.Install), Err: errors.Join(external.ErrNotFound, err)}
 	}
 	return path, nil
@@ -443,7 +455,7 @@ func (p *Product) Probe(ctx context.Context, dir string) (external.Report, error
 // characters, at most 120 bytes.
 func Clean(s string) string {
 	s = strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) { // what turns the direction of text is not
+		if !unicode.IsPrint(r) || r == unicode.ReplacementChar { // nor what turns the direction of a line
 			return ' '
 		}
 		return r
@@ -451,16 +463,18 @@ func Clean(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	fits := 0
 	for i := range s {
-		if i > 120 {
+		if i > maxClean {
 			return s[:fits]
 		}
 		fits = i
 	}
-	if len(s) > 120 {
-		return s[:fits]
+	if len(s) > maxClean {
+		s = s[:fits]
 	}
 	return s
 }
+
+const maxClean = 120
 
 // Model is what the request overrides of the model.
 func (c *Child) Model() subagent.Model {

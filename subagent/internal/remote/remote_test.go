@@ -128,6 +128,37 @@ func in(t *testing.T, cfg external.Config, fn func(t *testing.T, s *subagenttest
 	})
 }
 
+// What is there and cannot be run is not called missing, and the system's reason is told.
+func TestProgram(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	plain, script, text := write("plain", "x", 0o600), write("script", "#!/no/such\n", 0o700), write("text", "x", 0o700)
+	for command, want := range map[string]string{
+		"no-such-program": `find the program: "no-such-program" is not installed, or not in PATH. Get one.`,
+		dir + "/none":     `find the program: "` + dir + `/none" is not installed, or not in PATH. Get one.`,
+		dir:               `find the program: "` + dir + `" cannot be run: it is a folder. Get one.`,
+		plain:             `find the program: "` + plain + `" cannot be run: it may not be executed. Get one.`,
+		script:            "start the program: the system says: no such file or directory",
+		text:              "start the program: the system says: exec format error",
+	} {
+		p := newPlug(t, external.Config{})
+		p.Config.Command, p.Install, p.Launch = command, "Get one.", nil
+		_, err := p.Probe(t.Context(), dir)
+		if !errors.Is(err, subagent.ErrStartFailed) || !strings.HasSuffix(err.Error(), "plug: "+want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+		if got, want := errors.Is(err, external.ErrNotFound), strings.Contains(want, "not installed"); got != want {
+			t.Errorf("%s: ErrNotFound: %v, want %v", command, got, want)
+		}
+	}
+}
+
 // OOPX-01, OOPX-02, OOPX-03, OOPX-14, OOPX-16, OOPX-32: what is refused before anything is
 // started.
 func TestRefusals(t *testing.T) {
@@ -302,6 +333,25 @@ func TestOutcome(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A word of a product about itself cannot command a terminal, nor turn what stands beside it.
+func TestClean(t *testing.T) {
+	for in, want := range map[string]string{
+		"Claude Code 2.1":            "Claude Code 2.1",
+		" a\r\n\tb\x00c ":            "a b c",
+		"\x1b[31mred\u009b0m\u0085x": "[31mred 0m x",
+		"a\u202egnp.exe\u2066\u200b": "a gnp.exe",
+		"a\u2028b\xff\ufffdc":        "a b c",
+		"größer 日本":                  "größer 日本",
+		strings.Repeat("x", 120):     strings.Repeat("x", 120),
+		strings.Repeat("x", 121):     strings.Repeat("x", 120),
+		strings.Repeat("é", 100):     strings.Repeat("é", 60),
+	} {
+		if got := remote.Clean(in); got != want {
+			t.Errorf("%q is cleaned to %q, want %q", in, got, want)
+		}
 	}
 }
 
