@@ -402,7 +402,7 @@ func (p *Process) kill() error {
 			return p.exitErr
 		case <-bound.C:
 		}
-		// A supervisor that does not obey is stopped or stuck: what it kept is swept
+		// A supervisor that does not obey is stuck: what it kept is swept
 		// without it.
 		bound.Reset(2*killBound + drainBound)
 	}
