@@ -99,14 +99,10 @@ func playedBy(kind, name string) *string {
 
 // trusts returns nil if products may be started in a folder.
 func trusts(eff *config.Effective, dir string) error {
-	trusted := eff.Trusted
-	if dir != eff.Cwd {
-		var err error
-		if trusted, err = config.Trusted(eff.DataDir, dir); err != nil {
-			return err
-		}
-	}
-	if trusted {
+	switch trusted, err := eff.Trusts(dir); {
+	case err != nil:
+		return err
+	case trusted:
 		return nil
 	}
 	return fmt.Errorf("no other product is started in a folder that is not trusted, since it runs what the folder tells it to: run %q to trust it", "offshoot trust "+dir)

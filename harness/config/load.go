@@ -56,6 +56,7 @@ type Effective struct {
 	Trusted bool        // whether the folder is trusted: no provider of another product is started where it is not
 
 	sources map[string]Source // by key, sections included
+	stated  bool              // Trusted is the word of an embedding program
 }
 
 // Configured reports whether there is a configuration file at all.
@@ -173,7 +174,7 @@ func places(o LoadOptions) (*Effective, error) {
 		{Path: filepath.Join(e.Cwd, ProjectFile), Kind: FromProject},
 	}
 	if o.Trusted != nil {
-		e.Trusted = *o.Trusted
+		e.Trusted, e.stated = *o.Trusted, true
 		return e, nil
 	}
 	trusted, err := Trusted(e.DataDir, e.Cwd)

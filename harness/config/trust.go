@@ -34,6 +34,15 @@ func Trusted(dataDir, dir string) (bool, error) {
 	return slices.Contains(list.Folders, real), nil
 }
 
+// Trusts reports whether a folder is trusted now: what the embedding program says of the folder that is worked in counts,
+// and else the person's list, which may have changed since the configuration was read, as may what a path leads to.
+func (e *Effective) Trusts(dir string) (bool, error) {
+	if e.stated && dir == e.Cwd {
+		return e.Trusted, nil
+	}
+	return Trusted(e.DataDir, dir)
+}
+
 // Trust remembers dir in the data folder, which is made when it is not there (0700), and returns the folder as remembered.
 // The list is replaced in one step and is on disk when Trust returns (0600). Of two processes that trust at the same moment
 // one may lose its entry; the list is whole in any case. Errors are *Error: KindUsage for a folder that is not one, KindIO

@@ -220,3 +220,45 @@ func TestTrustFaults(t *testing.T) {
 		}
 	}
 }
+
+// Whether a folder is trusted is asked anew each time, but for what an embedding program has said.
+func TestTrusts(t *testing.T) {
+	p := newPlace(t)
+	e := p.load()
+	ask := func(dir string) bool {
+		t.Helper()
+		trusted, err := e.Trusts(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return trusted
+	}
+	other := t.TempDir()
+	if ask(p.work) || ask(other) {
+		t.Error("a folder is trusted that nobody has trusted")
+	}
+	p.trust()
+	if !ask(p.work) || ask(other) {
+		t.Error("what the person trusted meanwhile does not count, or counts for others")
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(p.work, link); err != nil {
+		t.Fatal(err)
+	}
+	if !ask(link) {
+		t.Error("a folder that is reached by a link is not the same")
+	}
+	if err := os.Remove(link); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(other, link); err != nil {
+		t.Fatal(err)
+	}
+	if ask(link) {
+		t.Error("a link that leads elsewhere now is still trusted")
+	}
+	p.o.Trusted = new(bool)
+	if e = p.load(); ask(p.work) {
+		t.Error("the word of the program does not count")
+	}
+}

@@ -82,7 +82,7 @@ func (p *Product) log(what string, err error) {
 	p.Config.Logger.Warn("agent in another process", "provider", p.Config.Name, "stage", what, "error", s)
 }
 
-const maxLogged = 4096
+const maxLogged = 1024
 
 // Log tells the logger of a fault in what a child's product does that nobody else is told
 // of, at a stage in one word. The text may hold what the product wrote.
