@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,6 +34,7 @@ type plug struct {
 	open    func(ctx context.Context) error
 	closing error
 	said    string
+	saying  func() // called by Said
 	link    *link
 }
 
@@ -109,10 +111,15 @@ func (p *plug) Capabilities() subagent.Capabilities {
 func (p *plug) InheritsParentContext() bool { return false }
 
 func (p *plug) Turn(ctx context.Context) (remote.Outcome, error) { return p.turn(ctx) }
-func (p *plug) Said() string                                     { return p.said }
-func (p *plug) Interrupt(context.Context) error                  { return remote.ErrNoInterrupt }
-func (p *plug) About() string                                    { return "plug 1" }
-func (p *plug) Close() error                                     { return nil }
+func (p *plug) Said() string {
+	if p.saying != nil {
+		p.saying()
+	}
+	return p.said
+}
+func (p *plug) Interrupt(context.Context) error { return remote.ErrNoInterrupt }
+func (p *plug) About() string                   { return "plug 1" }
+func (p *plug) Close() error                    { return nil }
 
 // in runs a test in a bubble with a system that has the plug.
 func in(t *testing.T, cfg external.Config, fn func(t *testing.T, s *subagenttest.System, p *plug)) {
@@ -385,6 +392,35 @@ func TestCancelThenBroken(t *testing.T) {
 		cancel()
 		if res := subagenttest.Await(t, run); res.StopReason != subagent.StopAborted || res.Diagnostic != "" {
 			t.Errorf("%+v", res)
+		}
+	})
+}
+
+// OOPX-06: also where what broke is told before the cancel is.
+func TestBrokenByCancel(t *testing.T) {
+	in(t, external.Config{}, func(t *testing.T, s *subagenttest.System, p *plug) {
+		seen, told := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		p.saying = func() {
+			once.Do(func() { // whoever settles for the cancel
+				close(seen)
+				<-told
+			})
+		}
+		p.turn = func(context.Context) (remote.Outcome, error) {
+			<-seen
+			return remote.Outcome{Reason: "completed", Text: "x"}, nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		run := s.Start(t, ctx, "plug", subagenttest.Request(s.Parent(t), "x"))
+		cancel()
+		res, err := run.Wait(t.Context())
+		close(told)
+		if err != nil || res.StopReason != subagent.StopAborted || res.Diagnostic != "" {
+			t.Errorf("%+v, %v", res, err)
+		}
+		if err := run.Close(t.Context()); err != nil {
+			t.Error(err)
 		}
 	})
 }
