@@ -357,6 +357,31 @@ type broken struct{ slog.Handler }
 
 func (broken) Enabled(context.Context, slog.Level) bool { panic("broken") }
 
+// A program that is told to end at once leaves nothing that was just being started.
+func TestAbortedStart(t *testing.T) {
+	in(t, external.Config{}, func(t *testing.T, s *subagenttest.System, p *plug) {
+		launch := p.Launch
+		p.Launch = func(cfg proc.Config) (remote.Link, error) {
+			if err := p.Abort(); err != nil { // before anybody knows of the process
+				t.Error(err)
+			}
+			return launch(cfg)
+		}
+		p.open = func(context.Context) error {
+			select {
+			case <-p.link.Done():
+				return io.EOF
+			default:
+				return nil
+			}
+		}
+		if run, err := s.Service.Start(t.Context(), "plug", subagenttest.Request(s.Parent(t), "x")); err == nil {
+			t.Error("the process runs on")
+			subagenttest.Await(t, run)
+		}
+	})
+}
+
 // DSP-07, OWN: the run of a parent that is disposed ends with it, whoever holds it.
 func TestParentGone(t *testing.T) {
 	in(t, external.Config{}, func(t *testing.T, s *subagenttest.System, p *plug) {
