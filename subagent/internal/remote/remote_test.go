@@ -622,3 +622,14 @@ type approve func(context.Context, *tool.ApprovalRequest) (tool.ApprovalOutcome,
 func (f approve) Approve(ctx context.Context, req *tool.ApprovalRequest) (tool.ApprovalOutcome, error) {
 	return f(ctx, req)
 }
+
+// W29, OOPX-09: also where nobody looked before, a start that was cancelled starts nothing.
+func TestCancelledBefore(t *testing.T) {
+	p := newPlug(t, external.Config{})
+	stop := errors.New("stop")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(stop)
+	if _, err := p.Start(ctx, &subagent.ResolvedRequest{}); !errors.Is(err, stop) || p.starts != 0 {
+		t.Errorf("%v; %d starts", err, p.starts)
+	}
+}
