@@ -104,7 +104,8 @@ func (p *Provider) Probe(ctx context.Context, dir string) (external.Report, erro
 	return p.product.Probe(ctx, dir)
 }
 
-// Abort kills every agent without any grace: for a program that is told to end at once.
+// Abort kills every agent without any grace, and what is started later: for a program that is
+// told to end at once.
 func (p *Provider) Abort() error { return p.product.Abort() }
 
 // command refuses a start that cannot be kept within what is permitted.

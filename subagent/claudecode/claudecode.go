@@ -127,7 +127,8 @@ func (p *Provider) Probe(ctx context.Context, dir string) (external.Report, erro
 	return p.product.Probe(ctx, dir)
 }
 
-// Abort kills every product without any grace: for a program that is told to end at once.
+// Abort kills every product without any grace, and what is started later: for a program that is
+// told to end at once.
 func (p *Provider) Abort() error { return p.product.Abort() }
 
 // The product's permission modes that are asked for. It takes default also where its help

@@ -195,6 +195,10 @@ func TestInitialize(t *testing.T) {
 	if first, _, _ := bytes.Cut(lines, []byte("\n")); !strings.Contains(string(first), want) || !strings.Contains(string(first), `"id":"req_`) {
 		t.Errorf("%s, want %s", first, want)
 	}
+	// W12, W24: the runtime is told before its input ends.
+	if last := lines[bytes.LastIndexByte(bytes.TrimSpace(lines), '\n')+1:]; !strings.Contains(string(last), `"method":"shutdown"`) {
+		t.Errorf("the last that it was sent is %s, want shutdown", last)
+	}
 }
 
 // OOPX-21: a cap that makes no sense is refused, also without the configuration.
@@ -297,20 +301,36 @@ func TestAbort(t *testing.T) {
 	gone(t, p)
 }
 
-// OOPX-25: a runtime that does not stop to talk is stopped, also one that never answers the
-// prompt, and so is one whose events make no sense before that.
-func TestTooMuch(t *testing.T) {
+// idle stands for the status that ends a turn.
+const idle = "idle"
+
+// W20, OOPX-15, OOPX-25: what a runtime's events come to. One that does not stop to talk is
+// stopped, also where it never answers the prompt, and so is one whose events are none.
+func TestEvents(t *testing.T) {
 	const event = `{"jsonrpc":"2.0","method":"session.event","params":{"sessionId":%q,"event":%s}}`
 	chunk := `{"type":"assistant/chunk","data":{"chunk":{"type":"text-delta","text":"` + strings.Repeat("x", 100) + `"}}}`
+	said := func(text string) string {
+		return `{"type":"assistant/chunk","data":{"chunk":{"type":"text-delta","text":"` + text + `"}}}`
+	}
+	const (
+		ended = `{"type":"turn/end","data":{"reason":{"kind":"completed"}}}`
+		retry = `{"type":"llm/retry","data":{}}`
+		step  = `{"type":"step/start","data":{}}`
+		bad   = `{"type":"assistant/message","data":{"message":{"content":7}}}`
+	)
 	const receipt = `{"type":"agent/inbox/spliced","data":{"inserted":[{"id":"m1"}]}}`
 	for name, c := range map[string]struct {
 		answers bool
 		events  []string
-		want    string
+		want    string // the answer of a turn that was completed, or the diagnostic
 	}{
-		"in its turn":       {answers: true, events: append([]string{receipt}, slices.Repeat([]string{chunk}, 12)...), want: "the agent said more than can be kept"},
-		"before its answer": {events: slices.Repeat([]string{chunk}, 12), want: "the agent said more than can be kept"},
-		"makes no sense":    {events: []string{`"none"`}, want: "the runtime sent an event that is none"},
+		"retried":             {answers: true, events: []string{receipt, said("wrong "), retry, said("right"), ended, idle}, want: "right"},
+		"another step":        {answers: true, events: []string{receipt, said("first "), step, said("last"), ended, idle}, want: "last"},
+		"a malformed message": {answers: true, events: []string{receipt, said("part"), bad, ended, idle}, want: "part"},
+		"a malformed event":   {answers: true, events: []string{receipt, said("part"), "{}", ended, idle}, want: "the runtime sent an event that is none"},
+		"in its turn":         {answers: true, events: append([]string{receipt}, slices.Repeat([]string{chunk}, 12)...), want: "the agent said more than can be kept"},
+		"before its answer":   {events: slices.Repeat([]string{chunk}, 12), want: "the agent said more than can be kept"},
+		"makes no sense":      {events: []string{`"none"`}, want: "the runtime sent an event that is none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -333,6 +353,10 @@ func TestTooMuch(t *testing.T) {
 						}
 						if m.Method == "session/prompt" {
 							for _, e := range c.events {
+								if e == idle {
+									a.Line(fmt.Sprintf(`{"jsonrpc":"2.0","method":"session.status","params":{"sessionId":%q,"status":"idle"}}`, m.Params.SessionID))
+									continue
+								}
 								a.Line(fmt.Sprintf(event, m.Params.SessionID, e))
 							}
 						}
@@ -347,7 +371,7 @@ func TestTooMuch(t *testing.T) {
 				run := s.Start(t, t.Context(), p.Name(), subagenttest.Request(s.Parent(t), "x"))
 				ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 				defer stop()
-				if res, err := run.Wait(ctx); err != nil || res.StopReason != subagent.StopError || res.Diagnostic != c.want {
+				if res, err := run.Wait(ctx); err != nil || res.StopReason == subagent.StopCompleted && message.JoinText(res.Output) != c.want || res.StopReason != subagent.StopCompleted && res.Diagnostic != c.want {
 					t.Errorf("%+v, %v; want %s", res, err, c.want)
 				}
 				if err := run.Close(t.Context()); err != nil {

@@ -54,8 +54,9 @@ type Product struct {
 	// Launch starts processes; nil is [proc.Start].
 	Launch func(proc.Config) (Link, error)
 
-	mu    sync.Mutex // guards links
-	links map[Link]struct{}
+	mu      sync.Mutex // guards following
+	links   map[Link]struct{}
+	aborted bool
 }
 
 // Command is what is started beside the configured program.
@@ -155,9 +156,11 @@ func (p *Product) Active() int {
 }
 
 // Abort kills every process that was started, without any grace: for a program that is told
-// to end at once. The runs end as after any other death of their process.
+// to end at once. The runs end as after any other death of their process, and what is being
+// started at the same moment or later is killed too.
 func (p *Product) Abort() error {
 	p.mu.Lock()
+	p.aborted = true
 	links := slices.Collect(maps.Keys(p.links))
 	p.mu.Unlock()
 	var errs []error
@@ -307,7 +310,13 @@ func (p *Product) open(ctx context.Context, c *Child) (Link, Talk, error) {
 		p.links = map[Link]struct{}{}
 	}
 	p.links[link] = struct{}{}
+	aborted := p.aborted
 	p.mu.Unlock()
+	if aborted {
+		if err := link.Kill(); err != nil {
+			p.log("abort", err) // its close tells it to the caller
+		}
+	}
 	bounded, stop := context.WithTimeoutCause(ctx, p.Config.StartTimeout, errStartTimeout)
 	defer stop()
 	talk, err := p.Open(bounded, c, link)

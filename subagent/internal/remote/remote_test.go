@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,6 +34,7 @@ type plug struct {
 	open    func(ctx context.Context) error
 	closing error
 	said    string
+	saying  func() // called by Said
 	link    *link
 }
 
@@ -109,10 +111,15 @@ func (p *plug) Capabilities() subagent.Capabilities {
 func (p *plug) InheritsParentContext() bool { return false }
 
 func (p *plug) Turn(ctx context.Context) (remote.Outcome, error) { return p.turn(ctx) }
-func (p *plug) Said() string                                     { return p.said }
-func (p *plug) Interrupt(context.Context) error                  { return remote.ErrNoInterrupt }
-func (p *plug) About() string                                    { return "plug 1" }
-func (p *plug) Close() error                                     { return nil }
+func (p *plug) Said() string {
+	if p.saying != nil {
+		p.saying()
+	}
+	return p.said
+}
+func (p *plug) Interrupt(context.Context) error { return remote.ErrNoInterrupt }
+func (p *plug) About() string                   { return "plug 1" }
+func (p *plug) Close() error                    { return nil }
 
 // in runs a test in a bubble with a system that has the plug.
 func in(t *testing.T, cfg external.Config, fn func(t *testing.T, s *subagenttest.System, p *plug)) {
@@ -400,6 +407,31 @@ type broken struct{ slog.Handler }
 
 func (broken) Enabled(context.Context, slog.Level) bool { panic("broken") }
 
+// A program that is told to end at once leaves nothing that was just being started.
+func TestAbortedStart(t *testing.T) {
+	in(t, external.Config{}, func(t *testing.T, s *subagenttest.System, p *plug) {
+		launch := p.Launch
+		p.Launch = func(cfg proc.Config) (remote.Link, error) {
+			if err := p.Abort(); err != nil { // before anybody knows of the process
+				t.Error(err)
+			}
+			return launch(cfg)
+		}
+		p.open = func(context.Context) error {
+			select {
+			case <-p.link.Done():
+				return io.EOF
+			default:
+				return nil
+			}
+		}
+		if run, err := s.Service.Start(t.Context(), "plug", subagenttest.Request(s.Parent(t), "x")); err == nil {
+			t.Error("the process runs on")
+			subagenttest.Await(t, run)
+		}
+	})
+}
+
 // DSP-07, OWN: the run of a parent that is disposed ends with it, whoever holds it.
 func TestParentGone(t *testing.T) {
 	in(t, external.Config{}, func(t *testing.T, s *subagenttest.System, p *plug) {
@@ -435,6 +467,35 @@ func TestCancelThenBroken(t *testing.T) {
 		cancel()
 		if res := subagenttest.Await(t, run); res.StopReason != subagent.StopAborted || res.Diagnostic != "" {
 			t.Errorf("%+v", res)
+		}
+	})
+}
+
+// OOPX-06: also where what broke is told before the cancel is.
+func TestBrokenByCancel(t *testing.T) {
+	in(t, external.Config{}, func(t *testing.T, s *subagenttest.System, p *plug) {
+		seen, told := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		p.saying = func() {
+			once.Do(func() { // whoever settles for the cancel
+				close(seen)
+				<-told
+			})
+		}
+		p.turn = func(context.Context) (remote.Outcome, error) {
+			<-seen
+			return remote.Outcome{Reason: "completed", Text: "x"}, nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		run := s.Start(t, ctx, "plug", subagenttest.Request(s.Parent(t), "x"))
+		cancel()
+		res, err := run.Wait(t.Context())
+		close(told)
+		if err != nil || res.StopReason != subagent.StopAborted || res.Diagnostic != "" {
+			t.Errorf("%+v, %v", res, err)
+		}
+		if err := run.Close(t.Context()); err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -610,4 +671,15 @@ type approve func(context.Context, *tool.ApprovalRequest) (tool.ApprovalOutcome,
 
 func (f approve) Approve(ctx context.Context, req *tool.ApprovalRequest) (tool.ApprovalOutcome, error) {
 	return f(ctx, req)
+}
+
+// W29, OOPX-09: also where nobody looked before, a start that was cancelled starts nothing.
+func TestCancelledBefore(t *testing.T) {
+	p := newPlug(t, external.Config{})
+	stop := errors.New("stop")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(stop)
+	if _, err := p.Start(ctx, &subagent.ResolvedRequest{}); !errors.Is(err, stop) || p.starts != 0 {
+		t.Errorf("%v; %d starts", err, p.starts)
+	}
 }
