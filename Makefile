@@ -38,8 +38,8 @@ vuln: ## known vulnerabilities in what is called, offline; also checks that the 
 	CGO_ENABLED=0 $(GO) -C tools test ./vuln
 	CGO_ENABLED=0 $(GO) -C tools run ./vuln .. ../bench
 
-bench: ## the table of costs and targets (ROWS=sqlite for some); BENCH=Append or BENCH=. runs go benchmarks
-	@bash tools/bench.sh '$(BENCH)' '$(ROWS)'
+bench: ## the table of costs and targets (ROWS=sqlite for some, PRODUCTS=1 with the real products); BENCH=Append or BENCH=. runs go benchmarks
+	@$(WITH)bash tools/bench.sh '$(BENCH)' '$(ROWS)'
 
 fuzz: ## every fuzz target for FUZZTIME (10s) each
 	@bash tools/fuzz.sh '$(FUZZTIME)'
