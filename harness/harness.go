@@ -626,24 +626,31 @@ func (h *Harness) checkFilters() error {
 // variable that nothing fills in.
 func (h *Harness) checkPersonas() error {
 	cfg := h.opts.Config.Config
+	products := cfg.Products()
 	var errs []error
-	check := func(key string, persona *string) {
+	check := func(key string, persona *string, product bool) {
 		if persona == nil {
 			return
 		}
-		err := h.Prompts.Root().Check(prompt.Persona(*persona, h.Literal(key)))
+		scope, known := h.Prompts.Root(), sorted(h.opts.Variables)
+		if product { // which gets a text, made of what is known of it
+			scope, known = prompt.New().Root(), nil
+		}
+		err := scope.Check(prompt.Persona(*persona, h.Literal(key)))
 		if e, ok := errors.AsType[*prompt.VariableError](err); ok {
-			known := append(sorted(h.opts.Variables), prompt.VarCwd, prompt.VarModel, prompt.VarProvider)
+			known = append(known, prompt.VarCwd, prompt.VarModel, prompt.VarProvider)
 			slices.Sort(known)
 			err = h.opts.Config.Fault(key, "%q: %v; the variables are %s", "{{"+e.Variable+"}}", e.Problem, strings.Join(known, ", "))
 		}
 		errs = append(errs, err)
 	}
 	for _, name := range sorted(cfg.Agents) {
-		check("agents."+name+".persona", cfg.Agents[name].Persona)
+		_, product := products[cfg.Agents[name].Provider]
+		check("agents."+name+".persona", cfg.Agents[name].Persona, product)
 	}
 	for _, name := range sorted(cfg.Providers) {
-		check("providers."+name+".persona", cfg.Providers[name].Persona)
+		_, product := products[name]
+		check("providers."+name+".persona", cfg.Providers[name].Persona, product)
 	}
 	return errors.Join(errs...)
 }

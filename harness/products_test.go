@@ -77,3 +77,24 @@ func TestProductNames_REG22(t *testing.T) {
 		}
 	}
 }
+
+// A persona of a product may name what is known of the product, and no variable of the
+// program's own: that is told when the system is opened, not at the first delegation.
+func TestProductPersonas(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"providers: {codex: {provider: codex, persona: 'You work in {{cwd}} as {{model}} of {{provider}}.'}}", ""},
+		{"providers: {codex: {provider: codex, persona: 'It is {{day}}.'}}", `providers.codex.persona: "{{day}}"`},
+		{"agents: {far: {provider: codex, persona: 'It is {{day}}.'}}", `agents.far.persona: "{{day}}"`},
+		{"agents: {near: {provider: spawn, persona: 'It is {{day}}.'}}", ""},
+	} {
+		h, err := harness.Open(t.Context(), harness.Options{
+			Config: configured(t, c.text), Store: memory.New(), Variables: map[string]func() (string, bool){"day": func() (string, bool) { return "today", true }},
+		})
+		if err == nil {
+			err = h.Close(t.Context())
+		}
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.text, err, c.want)
+		}
+	}
+}

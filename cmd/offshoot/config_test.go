@@ -187,6 +187,9 @@ func TestShowsProducts(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
+	if out := h.must("agents", "show", "far", "--json"); !strings.Contains(out, `"product":"dsh"`) || !strings.Contains(out, `"tools":[]`) {
+		t.Errorf("%s", out)
+	}
 	if out := h.must("agents", "show", "far"); !strings.Contains(out, "sees      the tools of its product (dsh)\n") {
 		t.Errorf("%s", out)
 	}

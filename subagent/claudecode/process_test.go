@@ -750,3 +750,14 @@ func TestTooMuch(t *testing.T) {
 		})
 	}
 }
+
+// A persona may name the model that is configured (COMP-36).
+func TestPersonaNamesTheModel(t *testing.T) {
+	p := fake(t, "", func(c *claudecode.Config) { c.Model = "the-model" })
+	s := system(t, p, subagenttest.Options{})
+	req := subagenttest.Request(s.Parent(t), "[[agent:say hi]]")
+	req.Persona = &subagent.Persona{Text: "You are {{model}}."}
+	if res := subagenttest.Await(t, s.Start(t, t.Context(), p.Name(), req)); res.StopReason != subagent.StopCompleted {
+		t.Errorf("%+v", res)
+	}
+}

@@ -109,7 +109,7 @@ func New(cfg Config) (*Provider, error) {
 	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
 	p.cfg = cfg
 	p.product = remote.Product{
-		Config: cfg.Config, Install: `Install it with "npm install -g @openai/codex", or give its path.`,
+		Config: cfg.Config, Model: cfg.Model, Install: `Install it with "npm install -g @openai/codex", or give its path.`,
 		Command: p.command, Open: p.open,
 	}
 	return p, nil

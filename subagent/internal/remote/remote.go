@@ -13,6 +13,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,8 @@ type Product struct {
 	Config external.Config
 	// Install says in a sentence how to get the program.
 	Install string
+	// Model is the configured model, which personas may name; "" is the product's own.
+	Model string
 	// Command returns what to start for a child. An error refuses the start: it is a
 	// *subagent.Error, or becomes a failed start. ctx is the caller's.
 	Command func(ctx context.Context, c *Child) (Command, error)
@@ -260,8 +263,8 @@ func (p *Product) persona(of *subagent.Persona, dir string, model subagent.Model
 		return nil, err
 	}
 	vars := map[string]string{prompt.VarCwd: dir, prompt.VarProvider: p.Config.Name}
-	if model.Model != "" {
-		vars[prompt.VarModel] = model.Model
+	if name := cmp.Or(model.Model, p.Model); name != "" {
+		vars[prompt.VarModel] = name
 	}
 	assembled, err := scope.Assemble(vars, prompt.AssembleOptions{})
 	if err != nil {

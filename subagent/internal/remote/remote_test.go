@@ -47,19 +47,23 @@ type link struct {
 	err  error
 }
 
-func (l *link) Stdin() io.WriteCloser { return nil }
-func (l *link) Stdout() io.ReadCloser { return nil }
-func (l *link) Done() <-chan struct{} { return l.done }
-func (l *link) Close(context.Context) error {
+func (l *link) Stdin() io.WriteCloser       { return nil }
+func (l *link) Stdout() io.ReadCloser       { return nil }
+func (l *link) Done() <-chan struct{}       { return l.done }
+func (l *link) Close(context.Context) error { return l.Kill() }
+
+func (l *link) end() {
 	select {
 	case <-l.done:
 	default:
 		close(l.done)
 	}
-	return l.err
 }
 
-func (l *link) Kill() error { return l.Close(context.TODO()) }
+func (l *link) Kill() error {
+	l.end()
+	return l.err
+}
 
 func (l *link) Wait(ctx context.Context) (proc.Exit, error) {
 	select {
@@ -506,11 +510,13 @@ func TestPersona(t *testing.T) {
 		persona subagent.Persona
 		want    string // "" is a refusal
 	}{
+		{subagent.Persona{Text: "You are {{model}}."}, "You are its-model."},
 		{subagent.Persona{Text: "You work in {{cwd}} for {{provider}}."}, "You work in DIR for plug."},
 		{subagent.Persona{Text: "You are {{cwd}}.", Literal: true}, "You are {{cwd}}."},
 		{subagent.Persona{Text: "You are {{nobody}}."}, ""},
 	} {
 		in(t, external.Config{}, func(t *testing.T, s *subagenttest.System, p *plug) {
+			p.Model = "its-model"
 			req := subagenttest.Request(s.Parent(t), "x")
 			req.Persona = &c.persona
 			run, err := s.Service.Start(t.Context(), "plug", req)
