@@ -98,7 +98,7 @@ func New(cfg Config) (*Provider, error) {
 	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
 	p := &Provider{cfg: cfg, room: remote.MaxAnswer}
 	p.product = remote.Product{
-		Config: cfg.Config,
+		Config:  cfg.Config,
 		Model:   cfg.Model,
 		Install: "Claude Code is installed with npm install -g @anthropic-ai/claude-code.",
 		Command: p.command, Open: p.open,
