@@ -193,7 +193,8 @@ func ends() []Scenario {
 				part{"Count to three.", fake.Always(endless...)}),
 			play: func(s *stage) {
 				s.send("killed-child", "Delegate this.")
-				s.written("*", "(here)")
+				s.written("*", "(here)") // the child's
+				s.written("killed-child", "tool/call")
 				s.kill()
 			},
 		},
