@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -269,6 +271,54 @@ func TestHooksMayCallBack(t *testing.T) {
 		}}, nil)
 		subagenttest.Await(t, s.Start(t, t.Context(), "scripted", subagenttest.Request(parent, "outer")))
 	})
+}
+
+// A run in this process says itself when it has settled: no goroutine waits for that,
+// and hooks are told by one of their own, which may wait for the run's release.
+func TestNobodyWaitsForALocalRun(t *testing.T) {
+	for _, hooked := range []bool{false, true} {
+		t.Run(fmt.Sprint("hooks ", hooked), func(t *testing.T) {
+			in(t, subagenttest.Options{MaxChildren: 1}, func(t *testing.T, s *subagenttest.System) {
+				s.Register(t, spawn.New(""))
+				open := make(chan struct{})
+				s.Answer("hello", scripted.Step{scripted.Func(func(context.Context, *llm.Request) (scripted.Step, error) {
+					<-open
+					return scripted.Step{scripted.SayLiteral("hi")}, nil
+				})})
+				parent := s.Parent(t)
+				var run subagent.Run
+				ended := 0
+				if hooked {
+					s.Service.AddHooks(subagent.Hooks{Ended: func(e subagent.EndEdge) {
+						ended++
+						if err := run.Close(context.Background()); err != nil || message.JoinText(e.Output) != "hi" {
+							t.Errorf("the end with %q, and the release: %v", message.JoinText(e.Output), err)
+						}
+					}}, nil)
+				}
+				run = s.Start(t, t.Context(), "spawn", subagenttest.Request(parent, "hello"))
+				synctest.Wait()
+				all := make([]byte, 1<<20)
+				all = all[:runtime.Stack(all, true)]
+				if stacks := string(all); !strings.Contains(stacks, "agent.(*Agent).drive") || strings.Contains(stacks, "subagent.(*Service)") {
+					t.Errorf("while the child works there run\n%s", stacks)
+				}
+				close(open)
+				synctest.Wait()
+				if want := map[bool]int{true: 1}[hooked]; ended != want {
+					t.Errorf("the end was told %d times, want %d", ended, want)
+				}
+				// Nothing but the settlement made room for the next.
+				again := s.Start(t, t.Context(), "spawn", subagenttest.Request(parent, "hello"))
+				for _, r := range []subagent.Run{run, again} {
+					if res := subagenttest.Await(t, r); res.StopReason != subagent.StopCompleted {
+						t.Errorf("a run ended as %+v", res)
+					}
+				}
+				synctest.Wait()
+			})
+		})
+	}
 }
 
 // Limits and the service's own end (P35; design § 4, Bounded).

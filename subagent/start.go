@@ -100,9 +100,23 @@ func (s *Service) provided(name string, fn func() error) error {
 	return err
 }
 
+// notifier is a run that says itself when its result has settled, as those in this
+// process do. For others a goroutine waits.
+type notifier interface {
+	// Notify calls fn once, behind the settlement of the result: at once where that has
+	// settled. It may do so on any goroutine, with no lock held that the run needs; fn
+	// does not block.
+	Notify(fn func())
+}
+
 // announce tells the start of a run and has its end told.
 func (s *Service) announce(t *ticket, provider string, req *ResolvedRequest, run published) {
 	hooks := s.listeners()
+	n, notifies := run.Run.(notifier)
+	if notifies && len(hooks) == 0 { // nobody is to be told
+		n.Notify(func() { s.done(t) })
+		return
+	}
 	edge := StartEdge{RunID: uuid.NewString(), Provider: provider, ID: run.id, Local: run.local, Parent: t.parent}
 	if req.Label != nil {
 		edge.Label = *req.Label
@@ -112,7 +126,12 @@ func (s *Service) announce(t *ticket, provider string, req *ResolvedRequest, run
 			s.tell("subagent/start", func() { e.hooks.Started(edge) })
 		}
 	}
-	go s.watch(t, edge, hooks)
+	if !notifies {
+		go s.watch(t, edge, hooks)
+		return
+	}
+	// The hooks are called apart from whoever brought the settlement about.
+	n.Notify(func() { go s.watch(t, edge, hooks) })
 }
 
 // watch closes the pair of lifecycle edges when the result settles. Service.Close

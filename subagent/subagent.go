@@ -10,8 +10,8 @@
 // (subagent/spawn) or in another one. A provider's Start returns a published Run;
 // whatever fails later belongs to that run's result.
 //
-// The service owns neither prompts nor tools. It keeps no goroutine but one per
-// run that is not settled, joined by Close. Floor 5.
+// The service owns neither prompts nor tools. It keeps no goroutine but one for each
+// run in another process that is not settled, joined by Close. Floor 5.
 package subagent
 
 import (

@@ -5,7 +5,7 @@ package archtest_test
 func house() policy {
 	return policy{
 		floors: []floor{
-			{name: "0", packages: []string{"message", "internal/jsonx", "internal/rpcconn", "internal/proc", "internal/stack"}},
+			{name: "0", packages: []string{"message", "internal/jsonx", "internal/rpcconn", "internal/proc", "internal/stack", "internal/hooks"}},
 			{name: "1", packages: []string{"session", "session/projection", "session/jsonl"}},
 			{name: "2", packages: []string{"llm", "tool", "prompt"}},
 			{name: "3", packages: []string{"agent"}},
@@ -176,7 +176,7 @@ func house() policy {
 			{"subagent/internal/remote/access.go", "the AfterFunc on a run's cancel only ends the wait for an answer, and is stopped with it"},
 			{"subagent/observe.go", "an observer: its stop function waits for gone"},
 			{"subagent/service.go", "the drain of Service.Close: every Close waits for drained"},
-			{"subagent/start.go", "the watcher of a run: Service.Close waits for it"},
+			{"subagent/start.go", "the watcher of a run in another process, and what tells the end of any run to hooks: Service.Close waits for it"},
 			{"subagent/teardown.go", "the end of an Activation: Service.Close waits for running"},
 			{"subagent/subagenttest/scripted.go", "the fixture's runs: their Close waits for them"},
 			{"subagent/subagenttest/suite_cases.go", "concurrent callers: the test waits for them"},

@@ -7,7 +7,6 @@ import (
 	"errors"
 
 	"github.com/offshoot-dev/offshoot/agent"
-	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
 	"github.com/offshoot-dev/offshoot/structured"
 	"github.com/offshoot-dev/offshoot/subagent"
@@ -24,15 +23,25 @@ func Start(ctx context.Context, req *subagent.ResolvedRequest, seed *session.See
 	if req.Schema == nil && req.OutputSchema != nil {
 		return nil, errors.New("the request's output schema was not parsed: children are started through the service")
 	}
+	r := &run{settled: make(chan struct{})}
+	if err := r.create(ctx, req, seed); err != nil {
+		return nil, err
+	}
+	r.follow(ctx)
+	r.submit(req.Prompt)
+	return r, nil
+}
+
+// create makes the child and publishes it.
+func (r *run) create(ctx context.Context, req *subagent.ResolvedRequest, seed *session.Seed) error {
 	parent := req.Parent
 	depth, err := compose.ChildDepth(parent, req.MaxDepth)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	child := compose.Child{Policy: compose.Capture(parent), Persona: req.Persona, Filter: req.ToolFilter}
-	r := &run{settled: make(chan struct{})}
 	ps := parent.Session()
-	handle, err := parent.Registry().Create(ctx, agent.Create{
+	r.handle, err = parent.Registry().Create(ctx, agent.Create{
 		Session: session.New{
 			Cwd: parent.Cwd(), ParentSession: ps.ID(), Origin: session.OriginSubagent, DelegationDepth: depth,
 			Root: ps.Root(), Seed: seed,
@@ -54,17 +63,15 @@ func Start(ctx context.Context, req *subagent.ResolvedRequest, seed *session.See
 				r.answer = answer
 			}
 			r.with, _ = a.Session().Watch(&r.outcome)
-			a.AddHooks(agent.Hooks{TurnOpen: describe(req.Descriptor), Failed: r.failed})
+			a.AddHooks(agent.Hooks{TurnOpen: describe(req.Descriptor), Failed: r.failed, Rest: r.rested})
 			return nil
 		},
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	r.handle, r.agent = handle, handle.Agent()
-	r.follow(ctx)
-	r.submit(message.Message{ID: agent.NewMessageID(), Role: message.RoleUser, Content: req.Prompt, Source: message.UserSource()})
-	return r, nil
+	r.agent = r.handle.Agent()
+	return nil
 }
 
 // describe puts the descriptor into the log when the child's first turn opens,

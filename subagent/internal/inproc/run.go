@@ -29,6 +29,7 @@ type run struct {
 	failure   error // why a turn failed, for one that left no record
 	result    subagent.Result
 	err       error
+	notify    []func()      // called when the result settles
 	closing   chan struct{} // made by the first Close, closed when it is complete
 	closeErr  error
 
@@ -56,7 +57,13 @@ func (r *run) follow(ctx context.Context) {
 }
 
 // submit hands the prompt to the child, unless the run is cancelled already.
-func (r *run) submit(m message.Message) {
+func (r *run) submit(prompt []message.Block) {
+	r.handOver(prompt)
+	// It may have come to rest before the run could know that nothing is to follow.
+	r.rested(r.agent)
+}
+
+func (r *run) handOver(prompt []message.Block) {
 	r.mu.Lock()
 	if r.cancelled {
 		r.submitted = true
@@ -64,7 +71,9 @@ func (r *run) submit(m message.Message) {
 		return
 	}
 	r.mu.Unlock()
-	err := r.agent.Followup(m)
+	err := r.agent.Followup(message.Message{
+		ID: agent.NewMessageID(), Role: message.RoleUser, Content: prompt, Source: message.UserSource(),
+	})
 	r.mu.Lock()
 	r.submitted = true
 	cancelled := r.cancelled
@@ -119,19 +128,43 @@ func (r *run) failed(_ *agent.Agent, err error) {
 	r.failure = err
 }
 
+// rested settles the result when nothing of the child runs any more behind its
+// prompt. The child's Rest hook calls it.
+func (r *run) rested(a *agent.Agent) {
+	r.mu.Lock()
+	submitted := r.submitted
+	r.mu.Unlock()
+	if submitted && a.Quiescent() {
+		r.settle(false)
+	}
+}
+
 // Wait implements subagent.Run.
 func (r *run) Wait(ctx context.Context) (subagent.Result, error) {
 	select {
 	case <-r.settled:
+		return r.result, r.err
 	default:
-		if err := r.agent.WhenIdle(ctx); err != nil {
-			return subagent.Result{}, err
-		}
-		r.settle(false)
 	}
+	select {
+	case <-r.settled:
+		return r.result, r.err
+	case <-ctx.Done():
+		return subagent.Result{}, context.Cause(ctx)
+	}
+}
+
+// Notify calls fn once, when the result has settled, on whatever goroutine brought
+// that about; at once where it has settled before. fn does not block.
+func (r *run) Notify(fn func()) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.result, r.err
+	if !r.isSettled {
+		r.notify = append(r.notify, fn)
+		r.mu.Unlock()
+		return
+	}
+	r.mu.Unlock()
+	fn()
 }
 
 // settle fixes the result from the child's own suffix of the log (seam DRV-11…13,
@@ -191,11 +224,15 @@ func (r *run) settle(late bool) {
 	if r.err == nil {
 		r.result = res
 	}
-	stop := r.stop
+	stop, notify := r.stop, r.notify
+	r.notify = nil
 	close(r.settled)
 	r.mu.Unlock()
 	if stop != nil {
 		stop()
+	}
+	for _, fn := range notify {
+		fn()
 	}
 }
 
