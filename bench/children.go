@@ -13,6 +13,7 @@ import (
 	"github.com/offshoot-dev/offshoot/store/memory"
 	"github.com/offshoot-dev/offshoot/store/sqlite"
 	"github.com/offshoot-dev/offshoot/structured"
+	"github.com/offshoot-dev/offshoot/subagent"
 )
 
 // storeKind is where the children of a row keep their logs.
@@ -40,11 +41,13 @@ func (b *bench) newDB(ctx context.Context) (*sqlite.Store, error) {
 	return sqlite.Open(ctx, filepath.Join(b.dir, fmt.Sprintf("%s-%d-%d.db", b.group, pid(), n)), sqlite.Options{})
 }
 
-// oneShots measures one-shot children, so many at once.
+// oneShots measures one-shot children, so many at once, each from a goroutine of its own.
 func oneShots(kind storeKind, counts ...int) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) error {
 		for _, n := range counts {
-			if err := oneShotsOf(ctx, b, kind, n); err != nil {
+			if err := oneShotsOf(ctx, b, kind, childWork(kind, n), n, func(r *rig, req subagent.Request) error {
+				return atOnce(n, func(int) error { return r.oneShot(ctx, req) })
+			}); err != nil {
 				return err
 			}
 		}
@@ -52,7 +55,25 @@ func oneShots(kind storeKind, counts ...int) func(context.Context, *bench) error
 	}
 }
 
-func oneShotsOf(ctx context.Context, b *bench, kind storeKind, n int) (err error) {
+// oneShotsInMemory is oneShots, and then measures as many that all live before the
+// first of them is waited for.
+func oneShotsInMemory(kind storeKind) func(context.Context, *bench) error {
+	return func(ctx context.Context, b *bench) error {
+		if err := oneShots(kind, 1, 100, 1000)(ctx, b); err != nil {
+			return err
+		}
+		for _, n := range []int{100, 1000} {
+			if err := oneShotsOf(ctx, b, kind, aliveWork(kind, n), n, func(r *rig, req subagent.Request) error {
+				return r.oneShotsAlive(ctx, n, req)
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func oneShotsOf(ctx context.Context, b *bench, kind storeKind, work string, n int, do func(*rig, subagent.Request) error) (err error) {
 	store, err := kind.open(ctx, b)
 	if err != nil {
 		return err
@@ -67,9 +88,9 @@ func oneShotsOf(ctx context.Context, b *bench, kind storeKind, n int) (err error
 		return err
 	}
 	req := request(parent)
-	return b.measure(childWork(kind, n), n, func(p *probe) error {
+	return b.measure(work, n, func(p *probe) error {
 		before := syncs(store)
-		err := atOnce(n, func(int) error { return r.oneShot(ctx, req) })
+		err := do(r, req)
 		p.count("syncs", syncs(store)-before)
 		return err
 	})
@@ -97,6 +118,10 @@ func structuredAnswer(ctx context.Context, b *bench) (err error) {
 
 func childWork(kind storeKind, n int) string {
 	return fmt.Sprintf("one-shot child %s, %s at once", kind.name, thousands(n))
+}
+
+func aliveWork(kind storeKind, n int) string {
+	return fmt.Sprintf("  %s, %s started before the first is waited for", kind.short, thousands(n))
 }
 
 // syncs is how often a store has made something durable, 0 for stores without a disk.

@@ -155,11 +155,42 @@ func (r *rig) oneShot(ctx context.Context, req subagent.Request) error {
 	return r.child(ctx, spawn.DefaultName, req)
 }
 
+// oneShotsAlive is so many fresh children, all of which are there before the first is
+// waited for, and the first of which ends when all have answered.
+func (r *rig) oneShotsAlive(ctx context.Context, n int, req subagent.Request) error {
+	runs := make([]subagent.Run, n)
+	for i := range runs {
+		var err error
+		if runs[i], err = r.service.Start(ctx, spawn.DefaultName, req); err != nil {
+			return err
+		}
+	}
+	for _, run := range runs {
+		if err := completed(ctx, run); err != nil {
+			return err
+		}
+	}
+	for _, run := range runs {
+		if err := run.Close(context.WithoutCancel(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (r *rig) child(ctx context.Context, provider string, req subagent.Request) error {
 	run, err := r.service.Start(ctx, provider, req)
 	if err != nil {
 		return err
 	}
+	if err := completed(ctx, run); err != nil {
+		return err
+	}
+	return run.Close(context.WithoutCancel(ctx))
+}
+
+// completed waits for an answer.
+func completed(ctx context.Context, run subagent.Run) error {
 	res, err := run.Wait(ctx)
 	if err != nil {
 		return err
@@ -167,5 +198,5 @@ func (r *rig) child(ctx context.Context, provider string, req subagent.Request) 
 	if res.StopReason != subagent.StopCompleted {
 		return fmt.Errorf("child ended as %s: %s", res.StopReason, res.Diagnostic)
 	}
-	return run.Close(context.WithoutCancel(ctx))
+	return nil
 }
