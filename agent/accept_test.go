@@ -40,9 +40,9 @@ func (w *world) storedLines(id session.ID) []string {
 			return out
 		}
 		w.ok(err)
-		_, err := w.sessions.PayloadOf(e)
+		p, err := w.sessions.PayloadOf(e)
 		w.ok(err)
-		out = append(out, line(e))
+		out = append(out, lineOf(&e, p))
 	}
 	return out
 }

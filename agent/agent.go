@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/offshoot-dev/offshoot/internal/hooks"
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/prompt"
 	"github.com/offshoot-dev/offshoot/session"
@@ -62,7 +63,7 @@ type Agent struct {
 	above   []string // see Create.Above
 	tools   *tool.Scope
 	prompts *prompt.Scope
-	hooks   hookList
+	hooks   hooks.List[Hooks]
 	options Options
 	resumed bool
 
@@ -79,6 +80,7 @@ type Agent struct {
 	partial   string        // text streamed by an attempt that left no message
 	accepting []*Acceptance // those that are not finished
 	notes     []note        // what hooks and observers are still to be told, in order
+	fewNotes  [4]note       // room for those that are taken before somebody tells them, nearly always
 	telling   bool          // somebody is telling them
 	audible   bool          // the agent was announced: it may be told of
 	untold    chan struct{} // done of the last activity, while its end is not told
@@ -194,12 +196,12 @@ func (a *Agent) Registry() *Registry { return a.reg }
 func (a *Agent) Resumed() bool { return a.resumed }
 
 // AddHooks registers hooks for this agent alone, behind those of the registry.
-func (a *Agent) AddHooks(h Hooks) (remove func()) { return a.hooks.add(&h) }
+func (a *Agent) AddHooks(h Hooks) (remove func()) { return a.hooks.Add(&h) }
 
 // ShareHooks is AddHooks for one set of hooks that many agents have in common, and that
 // goes by the agent which it is called with. The set is kept as it is: it must not be
 // modified, and an agent takes it once.
-func (a *Agent) ShareHooks(h *Hooks) (remove func()) { return a.hooks.add(h) }
+func (a *Agent) ShareHooks(h *Hooks) (remove func()) { return a.hooks.Add(h) }
 
 // Status returns the public status.
 func (a *Agent) Status() Status {

@@ -331,8 +331,10 @@ func trace(s *session.Session) []string {
 	return lines
 }
 
-func line(e session.Event) string {
-	switch p := e.Payload().(type) {
+func line(e session.Event) string { return lineOf(&e, e.Payload()) }
+
+func lineOf(e *session.Event, p session.Payload) string {
+	switch p := p.(type) {
 	case *session.TurnStart:
 		return fmt.Sprintf("turn %d", p.Turn)
 	case *session.TurnEnd:
@@ -370,7 +372,7 @@ func line(e session.Event) string {
 	case *session.ToolCall:
 		return fmt.Sprintf("call %s %s", p.CallID, p.Name)
 	case *session.ToolResult:
-		s := fmt.Sprintf("result %s", p.Message.Source.CallID)
+		s := fmt.Sprintf("result %s", p.Message.Source.Details().CallID)
 		if p.ErrorCode != "" {
 			s += " " + p.ErrorCode
 		}

@@ -280,8 +280,10 @@ func (t *turn) enter(first bool) (bool, error) {
 	}
 	drafts := t.claim.drafts(make([]session.Draft, 0, len(p.Messages)+3))
 	drafts = append(drafts, session.Draft{Payload: &session.StepStart{Turn: t.number, Step: t.step + 1}})
+	entering := make([]session.UserMessage, len(p.Messages))
 	for i := range p.Messages {
-		drafts = append(drafts, session.Draft{Payload: &session.UserMessage{Message: p.Messages[i]}})
+		entering[i].Message = p.Messages[i]
+		drafts = append(drafts, session.Draft{Payload: &entering[i]})
 	}
 	if err := t.commit(drafts); err != nil {
 		return false, err
@@ -379,7 +381,7 @@ func (t *turn) append(drafts []session.Draft) error {
 		}
 		m := &c.messages[i].Message
 		a.resolve(m.ID, acceptClaimed)
-		a.noteLocked(note{kind: noteInbox, change: InboxDequeue, target: target, message: m, turn: t.number})
+		a.noteInboxLocked(noteDequeue, target, m, t.number)
 	}
 	return nil
 }
@@ -477,20 +479,30 @@ func (a *Agent) assemble() (system string, ctxMsg message.Message, err error) {
 	}
 	return as.System, message.Message{
 		ID: NewMessageID(), Role: message.RoleUser, Content: []message.Block{message.Text(text)},
-		Source: message.Source{Kind: message.SourcePlugin, Plugin: contextPlugin, Form: message.FormSnapshot, Sections: sections},
+		Source: message.NewSource(message.SourcePlugin, message.SourceDetails{Plugin: contextPlugin, Form: message.FormSnapshot, Sections: sections}),
 	}, nil
+}
+
+// promptVars are variables that agents supply to their prompts. They are shared, and
+// not modified.
+type promptVars struct {
+	provider, model, cwd string
+	vars                 map[string]string
 }
 
 // promptVars returns what the agent supplies to its prompt (core P4, P10).
 func (a *Agent) promptVars() map[string]string {
+	provider, model, cwd := a.options.Provider, a.options.Model, a.Cwd()
+	if last := a.reg.vars.Load(); last != nil && last.provider == provider && last.model == model && last.cwd == cwd {
+		return last.vars
+	}
 	vars := map[string]string{}
-	for _, v := range [...][2]string{
-		{prompt.VarProvider, a.options.Provider}, {prompt.VarModel, a.options.Model}, {prompt.VarCwd, a.Cwd()},
-	} {
+	for _, v := range [...][2]string{{prompt.VarProvider, provider}, {prompt.VarModel, model}, {prompt.VarCwd, cwd}} {
 		if v[1] != "" {
 			vars[v[0]] = v[1]
 		}
 	}
+	a.reg.vars.Store(&promptVars{provider, model, cwd, vars})
 	return vars
 }
 
@@ -508,7 +520,7 @@ func (a *Agent) retainedContext() string {
 		a.ctxText = ""
 	}
 	for i := from; i < len(msgs); i++ {
-		if s := &msgs[i].Source; s.Kind == message.SourcePlugin && s.Plugin == contextPlugin {
+		if s := &msgs[i].Source; s.Kind == message.SourcePlugin && s.Details().Plugin == contextPlugin {
 			a.ctxText = message.JoinText(msgs[i].Content)
 		}
 	}

@@ -6,9 +6,8 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"slices"
-	"sync"
-	"sync/atomic"
 
+	"github.com/offshoot-dev/offshoot/internal/hooks"
 	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/message"
 	"github.com/offshoot-dev/offshoot/session"
@@ -121,36 +120,10 @@ func contain(where string, fn func() error) (err error) {
 	return fn()
 }
 
-// hookList is read far more often than it changes: by every agent, for all that it tells.
-type hookList struct {
-	mu   sync.Mutex // held while list is replaced
-	list atomic.Pointer[[]*Hooks]
-}
-
-func (l *hookList) add(p *Hooks) (remove func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	list := append(slices.Clip(l.snapshot()), p)
-	l.list.Store(&list)
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		list := slices.DeleteFunc(slices.Clone(l.snapshot()), func(q *Hooks) bool { return q == p })
-		l.list.Store(&list)
-	}
-}
-
-func (l *hookList) snapshot() []*Hooks {
-	if list := l.list.Load(); list != nil {
-		return *list
-	}
-	return nil
-}
-
 // each calls fn for every hook set that concerns the agent until fn says stop.
 func (a *Agent) each(fn func(*Hooks) (more bool)) {
-	for _, l := range [2]*hookList{&a.reg.hooks, &a.hooks} {
-		for _, h := range l.snapshot() {
+	for _, l := range [2]*hooks.List[Hooks]{&a.reg.hooks, &a.hooks} {
+		for _, h := range l.All() {
 			if !fn(h) {
 				return
 			}
@@ -172,28 +145,41 @@ func (a *Agent) log() *slog.Logger { return a.reg.cfg.Logger.With("agent", strin
 // their order is that of the log and of the phases (core L3, G6; amendment P09).
 type note struct {
 	kind     noteKind
-	observed bool // observers have it already
+	observed bool // of a status: observers have it already
+	nextStep bool // of a message: the list that it was put into or taken from; otherwise the next turn's
+	message  *message.Message
+	turn     int64         // of a dequeue
+	done     chan struct{} // closed when everything before it was told
+}
 
-	status  Status
-	change  InboxChange
-	target  session.Target
-	message *message.Message
-	turn    int64
-	done    chan struct{} // closed when everything before it was told
+func (n *note) target() session.Target {
+	if n.nextStep {
+		return session.NextStep
+	}
+	return session.NextTurn
 }
 
 // noteLocked puts a note behind the others.
 func (a *Agent) noteLocked(n note) {
 	if a.notes == nil {
-		a.notes = make([]note, 0, fewNotes)
+		a.notes = a.fewNotes[:0]
 	}
 	a.notes = append(a.notes, n)
+}
+
+// noteInboxLocked notes what became of a message.
+func (a *Agent) noteInboxLocked(kind noteKind, target session.Target, m *message.Message, turn int64) {
+	a.noteLocked(note{kind: kind, nextStep: target == session.NextStep, message: m, turn: turn})
 }
 
 // noteStatusLocked notes a change of the public status. Observers get it at once: who
 // tells the hooks may be another goroutine than the driver, whose own events follow.
 func (a *Agent) noteStatusLocked(s Status) {
-	a.noteLocked(note{kind: noteStatus, status: s, observed: a.audible})
+	kind := noteIdle
+	if s == Running {
+		kind = noteRunning
+	}
+	a.noteLocked(note{kind: kind, observed: a.audible})
 	if a.audible {
 		a.reg.observe(Event{Kind: EventStatus, Agent: a, Status: s})
 	}
@@ -202,19 +188,18 @@ func (a *Agent) noteStatusLocked(s Status) {
 type noteKind uint8
 
 const (
-	noteStatus noteKind = iota
-	noteInbox
+	noteIdle noteKind = iota
+	noteRunning
+	noteEnqueue
+	noteDequeue
+	noteDiscard
 	noteDone // an activity is over
 	noteRest // nothing of the agent runs
 	noteGone // the agent left the registry
 )
 
-// fewNotes are those that are taken before somebody tells them, nearly always;
 // maxIdleNotes bounds what an agent at work keeps of its queue while it is empty.
-const (
-	fewNotes     = 4
-	maxIdleNotes = 16
-)
+const maxIdleNotes = 16
 
 // deliver tells what is noted. One goroutine at a time does: what others note
 // meanwhile, or a hook that it calls, it tells too, and their deliver returns at
@@ -264,25 +249,16 @@ func (a *Agent) forgoLocked() {
 
 func (a *Agent) tellNote(n *note) {
 	switch n.kind {
-	case noteStatus:
-		a.each(func(h *Hooks) bool {
-			if h.Status != nil {
-				a.tell("status", func() { h.Status(a, n.status) })
-			}
-			return true
-		})
-		if !n.observed {
-			a.reg.observe(Event{Kind: EventStatus, Agent: a, Status: n.status})
-		}
-	case noteInbox:
-		a.each(func(h *Hooks) bool {
-			if h.Inbox != nil {
-				a.tell("inbox", func() {
-					h.Inbox(a, InboxEvent{Change: n.change, Target: n.target, Message: *n.message, Turn: n.turn})
-				})
-			}
-			return true
-		})
+	case noteIdle:
+		a.tellStatus(Idle, n.observed)
+	case noteRunning:
+		a.tellStatus(Running, n.observed)
+	case noteEnqueue:
+		a.tellInbox(InboxEnqueue, n)
+	case noteDequeue:
+		a.tellInbox(InboxDequeue, n)
+	case noteDiscard:
+		a.tellInbox(InboxDiscard, n)
 	case noteRest:
 		a.each(func(h *Hooks) bool {
 			if h.Rest != nil {
@@ -304,6 +280,29 @@ func (a *Agent) tellNote(n *note) {
 	if n.done != nil {
 		close(n.done)
 	}
+}
+
+func (a *Agent) tellStatus(s Status, observed bool) {
+	a.each(func(h *Hooks) bool {
+		if h.Status != nil {
+			a.tell("status", func() { h.Status(a, s) })
+		}
+		return true
+	})
+	if !observed {
+		a.reg.observe(Event{Kind: EventStatus, Agent: a, Status: s})
+	}
+}
+
+func (a *Agent) tellInbox(c InboxChange, n *note) {
+	a.each(func(h *Hooks) bool {
+		if h.Inbox != nil {
+			a.tell("inbox", func() {
+				h.Inbox(a, InboxEvent{Change: c, Target: n.target(), Message: *n.message, Turn: n.turn})
+			})
+		}
+		return true
+	})
 }
 
 func (a *Agent) notifyChunk(c llm.Chunk) {

@@ -69,7 +69,7 @@ func (a *Agent) insert(m message.Message, target session.Target, wake bool, acc 
 	if seq, err = add(session.Draft{Payload: p}); err != nil {
 		return 0, fmt.Errorf("send to agent %s: %w", a.ID(), err)
 	}
-	a.noteLocked(note{kind: noteInbox, change: InboxEnqueue, target: target, message: &p.Inserted[0]})
+	a.noteInboxLocked(noteEnqueue, target, &p.Inserted[0], 0)
 	switch {
 	case acc != nil:
 		a.accepting = append(a.accepting, acc)
@@ -277,7 +277,7 @@ func (a *Agent) removeLocked(target session.Target, at int) error {
 
 func (a *Agent) discardedLocked(target session.Target, m *message.Message) {
 	a.resolve(m.ID, acceptDiscarded)
-	a.noteLocked(note{kind: noteInbox, change: InboxDiscard, target: target, message: m})
+	a.noteInboxLocked(noteDiscard, target, m, 0)
 }
 
 // Discard removes a pending message from the inbox, recorded as cancelled. A

@@ -45,7 +45,7 @@ func (w *world) imported() *agent.Agent {
 // from is a message that no person sent.
 func from(id string) message.Message {
 	m := msg(id)
-	m.Source = message.Source{Kind: message.SourceSubagentSettled, Form: message.FormNotice, SenderSessionID: "kid", Summary: "done"}
+	m.Source = message.NewSource(message.SourceSubagentSettled, message.SourceDetails{Form: message.FormNotice, SenderSessionID: "kid", Summary: "done"})
 	return m
 }
 

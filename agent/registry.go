@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/offshoot-dev/offshoot/internal/hooks"
 	"github.com/offshoot-dev/offshoot/llm"
 	"github.com/offshoot-dev/offshoot/prompt"
 	"github.com/offshoot-dev/offshoot/session"
@@ -86,7 +87,7 @@ func (e *LimitError) Error() string {
 type Registry struct {
 	cfg   Config
 	ctx   context.Context
-	hooks hookList
+	hooks hooks.List[Hooks]
 
 	mu     sync.Mutex // guards following
 	live   map[session.ID]*Agent
@@ -100,7 +101,8 @@ type Registry struct {
 	obsMu     sync.Mutex // held while observers are replaced
 	observers atomic.Pointer[[]*observer]
 
-	cacheMu sync.Mutex // guards headers and specs
+	vars    atomic.Pointer[promptVars] // the last that were made: siblings have the same
+	cacheMu sync.Mutex                 // guards headers and specs
 	headers []*headerEntry
 	tools   []*specEntry
 }
@@ -149,7 +151,7 @@ func (r *Registry) fenced(s *session.Session) {
 }
 
 // AddHooks registers hooks for all agents.
-func (r *Registry) AddHooks(h Hooks) (remove func()) { return r.hooks.add(&h) }
+func (r *Registry) AddHooks(h Hooks) (remove func()) { return r.hooks.Add(&h) }
 
 // Sessions returns the session registry.
 func (r *Registry) Sessions() *session.Registry { return r.cfg.Sessions }

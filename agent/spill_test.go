@@ -43,7 +43,7 @@ func (w *world) spills(s *session.Session) (refs []session.SpillRef, texts []str
 		refs, texts = append(refs, ref), append(texts, text)
 		next, _ := s.Event(e.Seq + 1)
 		r, ok := next.Payload().(*session.ToolResult)
-		if !ok || r.Message.Source.CallID != p.CallID || r.Turn != p.Turn || r.Step != p.Step {
+		if !ok || r.Message.Source.Details().CallID != p.CallID || r.Turn != p.Turn || r.Step != p.Step {
 			w.Fatalf("behind the spill at %d stands %s", e.Seq, line(next))
 		}
 		shown := message.JoinText(r.Message.Content[0].Content)

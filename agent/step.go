@@ -283,10 +283,7 @@ func (t *turn) attempt(prepared *llm.Prepared, req *llm.Request) (message.Messag
 		blocks, fin.Replay = slices.DeleteFunc(blocks, isCall), nil
 	}
 	sanitize(blocks)
-	m := t.assistant(req, blocks)
-	if fin.Replay != nil {
-		m.Source.ReplayState = fin.Replay.Encode()
-	}
+	m := t.assistant(req, blocks, fin.Replay)
 	seq, err := a.session.Append(session.Draft{Payload: &session.AssistantMessage{Turn: t.number, Step: t.step, Message: m, Usage: usage}})
 	if err != nil {
 		return message.Message{}, fin, err
@@ -295,10 +292,14 @@ func (t *turn) attempt(prepared *llm.Prepared, req *llm.Request) (message.Messag
 	return m, fin, nil
 }
 
-func (t *turn) assistant(req *llm.Request, blocks []message.Block) message.Message {
+// assistant makes the message of an answer, with what its adapter needs back, or nil.
+func (t *turn) assistant(req *llm.Request, blocks []message.Block, replay *llm.Replay) message.Message {
+	source := message.SourceDetails{Provider: req.Provider, Model: req.Model}
+	if replay != nil {
+		source.ReplayState = replay.Encode()
+	}
 	return message.Message{
-		ID: NewMessageID(), Role: message.RoleAssistant, Content: blocks,
-		Source: message.Source{Kind: message.SourceModel, Provider: req.Provider, Model: req.Model},
+		ID: NewMessageID(), Role: message.RoleAssistant, Content: blocks, Source: message.NewSource(message.SourceModel, source),
 	}
 }
 
@@ -313,7 +314,7 @@ func (t *turn) interrupted(asm *llm.Assembler, req *llm.Request, usage *message.
 	}
 	sanitize(blocks)
 	_, err := a.session.Append(session.Draft{Payload: &session.AssistantMessage{
-		Turn: t.number, Step: t.step, Message: t.assistant(req, blocks), Usage: usage, Interrupted: true,
+		Turn: t.number, Step: t.step, Message: t.assistant(req, blocks, nil), Usage: usage, Interrupted: true,
 	}})
 	if err != nil {
 		a.setPartial(asm.Text())

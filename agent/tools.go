@@ -75,7 +75,7 @@ func (a *Agent) deferred(m message.Message) error {
 	if _, err := a.session.Append(session.Draft{Payload: p}); err != nil {
 		return fmt.Errorf("deferred context %s: %w", m.ID, err)
 	}
-	a.noteLocked(note{kind: noteInbox, change: InboxEnqueue, target: session.NextStep, message: &p.Inserted[0]})
+	a.noteInboxLocked(noteEnqueue, session.NextStep, &p.Inserted[0], 0)
 	return nil
 }
 
@@ -183,7 +183,7 @@ func (b *batch) commit(i int) error {
 		Message: message.Message{
 			ID: NewMessageID(), Role: message.RoleUser,
 			Content: []message.Block{message.ToolResult(id, r.Content, r.IsError)},
-			Source:  message.Source{Kind: message.SourceTool, CallID: id},
+			Source:  message.NewSource(message.SourceTool, message.SourceDetails{CallID: id}),
 		},
 	}
 	d := session.Draft{Sources: []int64{b.seqs[i]}, Payload: p}

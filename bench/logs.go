@@ -32,7 +32,7 @@ func user(id, text string) message.Message {
 func answer(turn, step int64, id string, blocks ...message.Block) *session.AssistantMessage {
 	return &session.AssistantMessage{Turn: turn, Step: step, Usage: &message.Usage{InputTokens: 1200, OutputTokens: 80, CacheReadTokens: 1000, HasCacheRead: true}, Message: message.Message{
 		ID: message.ID(id), Role: message.RoleAssistant, Content: blocks,
-		Source: message.Source{Kind: message.SourceModel, Provider: route, Model: model},
+		Source: message.NewSource(message.SourceModel, message.SourceDetails{Provider: route, Model: model}),
 	}}
 }
 
@@ -49,7 +49,7 @@ func turnEvents(turn int64) []session.Draft {
 		&session.ToolResult{Turn: turn, Step: 1, Message: message.Message{
 			ID: message.ID("r" + id), Role: message.RoleUser,
 			Content: []message.Block{message.ToolResult("c"+id, []message.Block{message.Text(text)}, false)},
-			Source:  message.Source{Kind: message.SourceTool, CallID: "c" + id},
+			Source:  message.NewSource(message.SourceTool, message.SourceDetails{CallID: "c" + id}),
 		}},
 		&session.StepEnd{Turn: turn, Step: 1}, &session.StepStart{Turn: turn, Step: 2}, answer(turn, 2, "b"+id, message.Text(text)),
 		&session.StepEnd{Turn: turn, Step: 2}, &session.TurnEnd{Turn: turn, Kind: session.EndCompleted},

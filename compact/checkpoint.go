@@ -31,7 +31,7 @@ const Tag = "compacted-summary"
 func ask() message.Message {
 	return message.Message{
 		ID: agent.NewMessageID(), Role: message.RoleUser, Content: []message.Block{message.Text(strings.TrimSpace(instruction))},
-		Source: message.Source{Kind: message.SourcePlugin, Plugin: Plugin, Form: message.FormInstructions},
+		Source: message.NewSource(message.SourcePlugin, message.SourceDetails{Plugin: Plugin, Form: message.FormInstructions}),
 	}
 }
 
@@ -52,7 +52,7 @@ func checkpoint(id, summary string, kept []kept) message.Message {
 		"kind", string(message.SourcePlugin)), "plugin", Plugin), "compactionId", id), '}')
 	return message.Message{
 		ID: message.ID(uuid.NewString()), Role: message.RoleUser, Content: []message.Block{message.Text(b.String())},
-		Source: message.Source{Kind: message.SourcePlugin, Plugin: Plugin, Raw: source},
+		Source: message.NewSource(message.SourcePlugin, message.SourceDetails{Plugin: Plugin, Raw: source}),
 	}
 }
 

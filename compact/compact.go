@@ -216,13 +216,13 @@ func (c *Compactor) restate(a *agent.Agent, stays []session.Node) (list []messag
 	for _, r := range restaters {
 		text := r.text(a)
 		if text == "" || slices.ContainsFunc(stays, func(n session.Node) bool {
-			return n.Message != nil && n.Message.Source.Plugin == r.plugin && message.JoinText(n.Message.Content) == text
+			return n.Message != nil && n.Message.Source.Details().Plugin == r.plugin && message.JoinText(n.Message.Content) == text
 		}) {
 			continue
 		}
 		list = append(list, message.Message{
 			ID: agent.NewMessageID(), Role: message.RoleUser, Content: []message.Block{message.Text(text)},
-			Source: message.Source{Kind: message.SourcePlugin, Plugin: r.plugin, Form: message.FormNotice, Summary: fmt.Sprintf("said again after a summary (%s)", r.plugin)},
+			Source: message.NewSource(message.SourcePlugin, message.SourceDetails{Plugin: r.plugin, Form: message.FormNotice, Summary: fmt.Sprintf("said again after a summary (%s)", r.plugin)}),
 		})
 	}
 	return list

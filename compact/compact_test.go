@@ -81,7 +81,7 @@ func TestFiveHundredTurns_D38(t *testing.T) {
 							t.Errorf("compaction failed: %s", p.Error)
 						}
 					case *session.UserMessage:
-						if p.Message.Source.Plugin == "jobs" {
+						if p.Message.Source.Details().Plugin == "jobs" {
 							restated++
 						}
 					}
@@ -166,10 +166,10 @@ func TestSequence_D39(t *testing.T) {
 		if !p.ModelCall || p.Usage == nil || len(p.RawOutput) != 1 || message.JoinText(p.RawOutput) != "summary 0" || p.Shadowed.Tokens < 10_000 {
 			t.Errorf("summary %+v", p)
 		}
-		if want := fmt.Sprintf(`{"kind":"plugin","plugin":"compact","compactionId":%q}`, p.CompactionID); string(u.Source.Raw) != want {
-			t.Errorf("source %s, want %s", u.Source.Raw, want)
+		if want := fmt.Sprintf(`{"kind":"plugin","plugin":"compact","compactionId":%q}`, p.CompactionID); string(u.Source.Details().Raw) != want {
+			t.Errorf("source %s, want %s", u.Source.Details().Raw, want)
 		}
-		if r := restated.Payload().(*session.UserMessage).Message; message.JoinText(r.Content) != "job-1 is running" || r.Source.Form != message.FormNotice {
+		if r := restated.Payload().(*session.UserMessage).Message; message.JoinText(r.Content) != "job-1 is running" || r.Source.Details().Form != message.FormNotice {
 			t.Errorf("said again: %+v", r)
 		}
 		asked, step := m.requests[len(m.requests)-1], m.requests[0]
@@ -254,8 +254,8 @@ func TestPrune_D38(t *testing.T) {
 		if got, err := w.Agents.ReadSpill(t.Context(), a, ref); err != nil || got != was {
 			t.Errorf("the whole result reads as %d bytes, error %v", len(got), err)
 		}
-		if r := short[0]; r.Message.Source.CallID != "c1" || r.Step != 1 {
-			t.Errorf("the shortened result is of call %s in step %d", r.Message.Source.CallID, r.Step)
+		if r := short[0]; r.Message.Source.Details().CallID != "c1" || r.Step != 1 {
+			t.Errorf("the shortened result is of call %s in step %d", r.Message.Source.Details().CallID, r.Step)
 		}
 		w.verify(a)
 	})

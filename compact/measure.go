@@ -111,7 +111,7 @@ func (c *Compactor) gauge(a *agent.Agent) *gauge {
 
 // replays reports whether an answer holds anything of what the model thought.
 func replays(m *message.Message) bool {
-	return m.Source.ReplayState != nil || slices.ContainsFunc(m.Content, func(b message.Block) bool { return b.Type == message.BlockReasoning })
+	return m.Source.Details().ReplayState != nil || slices.ContainsFunc(m.Content, func(b message.Block) bool { return b.Type == message.BlockReasoning })
 }
 
 // lookBack bounds how many events are read to find the last answer.

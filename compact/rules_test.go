@@ -74,19 +74,20 @@ func TestReported_D41(t *testing.T) {
 	usage := &message.Usage{InputTokens: 70, OutputTokens: 20, CacheReadTokens: 7, CacheWriteTokens: 3, ReasoningTokens: 5}
 	answer := func(u *message.Usage, cut bool) session.Draft {
 		return session.Draft{Payload: &session.AssistantMessage{Turn: 1, Step: 1, Usage: u, Interrupted: cut, Message: message.Message{
-			ID: agent.NewMessageID(), Role: message.RoleAssistant, Content: []message.Block{calls("c", "n", 1)}, Source: message.Source{Kind: message.SourceModel, Provider: "p", Model: "m"},
+			ID: agent.NewMessageID(), Role: message.RoleAssistant, Content: []message.Block{calls("c", "n", 1)}, Source: message.NewSource(message.SourceModel, message.SourceDetails{Provider: "p", Model: "m"}),
 		}}}
 	}
 	thought := func(state []byte, b ...message.Block) session.Draft {
 		d := answer(usage, false)
 		p, _ := d.Payload.(*session.AssistantMessage)
-		p.Message.Content, p.Message.Source.ReplayState = append(b, p.Message.Content...), state
+		p.Message.Content = append(b, p.Message.Content...)
+		p.Message.Source = p.Message.Source.With(func(d *message.SourceDetails) { d.ReplayState = state })
 		return d
 	}
 	said := session.Draft{Payload: &session.UserMessage{Message: agent.UserText(strings.Repeat("x", 40))}}
 	call := session.Draft{Payload: &session.ToolCall{Turn: 1, Step: 1, CallID: "c", Name: "look", Arguments: "{}"}}
 	result := session.Draft{Payload: &session.ToolResult{Turn: 1, Step: 1, Message: message.Message{
-		ID: agent.NewMessageID(), Role: message.RoleUser, Content: []message.Block{message.ToolResult("c", say(strings.Repeat("x", 400)), false)}, Source: message.Source{Kind: message.SourceTool, CallID: "c"},
+		ID: agent.NewMessageID(), Role: message.RoleUser, Content: []message.Block{message.ToolResult("c", say(strings.Repeat("x", 400)), false)}, Source: message.NewSource(message.SourceTool, message.SourceDetails{CallID: "c"}),
 	}}}
 	result.Sources = []int64{4}
 	todo := session.Draft{Payload: &session.TodoWrite{}}
@@ -275,7 +276,7 @@ func TestManyMessagesOfAnOpenTurn_D39(t *testing.T) {
 		}
 		if n <= 10 {
 			note := agent.UserText("a notice of a plugin")
-			note.Source = message.Source{Kind: message.SourcePlugin, Plugin: "notes", Form: message.FormNotice}
+			note.Source = message.NewSource(message.SourcePlugin, message.SourceDetails{Plugin: "notes", Form: message.FormNotice})
 			if err := errors.Join(a.Steer(agent.UserText(fill(fmt.Sprintf("wish%d", n), 2000))), a.Inject(note)); err != nil {
 				return nil, err
 			}
@@ -469,7 +470,7 @@ func TestRegistrations(t *testing.T) {
 		a := w.Parent(t)
 		count := func() (n int) {
 			for e := range a.Session().Events(0) {
-				if p, ok := e.Payload().(*session.UserMessage); ok && p.Message.Source.Plugin == "jobs" {
+				if p, ok := e.Payload().(*session.UserMessage); ok && p.Message.Source.Details().Plugin == "jobs" {
 					n++
 				}
 			}

@@ -219,7 +219,7 @@ func (w *work) pruneResult(n *session.Node) error {
 func (w *work) omitted(runes int, e *session.Event, p *session.ToolResult) string {
 	ref := session.SpillRef{Session: w.s.ID(), Seq: e.Seq}
 	if before, ok := w.s.Event(e.Seq - 1); ok && before.Type == session.TypeToolSpill {
-		if spill, ok := before.Payload().(*session.ToolSpill); ok && spill.CallID == p.Message.Source.CallID {
+		if spill, ok := before.Payload().(*session.ToolSpill); ok && spill.CallID == p.Message.Source.Details().CallID {
 			ref = session.SpillRef{Session: spill.Session, Seq: before.Seq}
 		}
 	}
@@ -329,7 +329,7 @@ func next(legal []bool, at, limit int) int {
 }
 
 func isCheckpoint(m *message.Message) bool {
-	return m != nil && m.Source.Kind == message.SourcePlugin && m.Source.Plugin == Plugin
+	return m != nil && m.Source.Kind == message.SourcePlugin && m.Source.Details().Plugin == Plugin
 }
 
 // bracket makes one summary: start and request, the call, and in one hold of the log

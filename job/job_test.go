@@ -115,8 +115,8 @@ func notices(t *testing.T, a *agent.Agent) (list []string) {
 		case *session.TurnStart:
 			turn = p.Turn
 		case *session.UserMessage:
-			if s := p.Message.Source; s.Kind == message.SourcePlugin && s.Plugin == job.Plugin {
-				if s.Form != message.FormNotice || s.Summary == "" || len([]rune(s.Summary)) > 120 {
+			if s := p.Message.Source; s.Kind == message.SourcePlugin && s.Details().Plugin == job.Plugin {
+				if s.Details().Form != message.FormNotice || s.Details().Summary == "" || len([]rune(s.Details().Summary)) > 120 {
 					t.Errorf("M2: source %+v", s)
 				}
 				list = append(list, fmt.Sprintf("turn %d: %s", turn, strings.TrimPrefix(string(p.Message.ID), "job:")))

@@ -24,7 +24,7 @@ func noticeID(id string) message.ID { return message.ID("job:" + id) }
 func notice(id, summary, text string) message.Message {
 	return message.Message{
 		ID: noticeID(id), Role: message.RoleUser, Content: []message.Block{message.Text(text)},
-		Source: message.Source{Kind: message.SourcePlugin, Plugin: Plugin, Form: message.FormNotice, Summary: oneLine(summary, maxSummary)},
+		Source: message.NewSource(message.SourcePlugin, message.SourceDetails{Plugin: Plugin, Form: message.FormNotice, Summary: oneLine(summary, maxSummary)}),
 	}
 }
 
@@ -176,7 +176,7 @@ func readPast(s *session.Session) past {
 				jobs[id] = pastJob{seq: e.Seq, inherited: e.Seq < own, told: jobs[id].told}
 			}
 		case session.TypeUserMessage:
-			if p, ok := e.Payload().(*session.UserMessage); ok && p.Message.Source.Plugin == Plugin && e.Op == session.OpAppend {
+			if p, ok := e.Payload().(*session.UserMessage); ok && p.Message.Source.Details().Plugin == Plugin && e.Op == session.OpAppend {
 				note(p.Message.ID, e.Seq)
 			}
 		}

@@ -132,7 +132,7 @@ func TestD43Concurrent(t *testing.T) {
 		}
 		seen := map[message.ID]int{}
 		for e := range a.Session().Events(0) {
-			if p, ok := e.Payload().(*session.UserMessage); ok && p.Message.Source.Plugin == job.Plugin {
+			if p, ok := e.Payload().(*session.UserMessage); ok && p.Message.Source.Details().Plugin == job.Plugin {
 				seen[p.Message.ID]++
 			}
 		}
@@ -279,14 +279,14 @@ func TestShortenedResultNamesNoJob_D38(t *testing.T) {
 		result := func(text string) *session.ToolResult {
 			return &session.ToolResult{Turn: 1, Step: 1, Meta: job.StartedMeta("subagent-1"), Message: message.Message{
 				ID: agent.NewMessageID(), Role: message.RoleUser, Content: []message.Block{message.ToolResult("c1", []message.Block{message.Text(text)}, false)},
-				Source: message.Source{Kind: message.SourceTool, CallID: "c1"},
+				Source: message.NewSource(message.SourceTool, message.SourceDetails{CallID: "c1"}),
 			}}
 		}
 		parent := w.Parent(t)
 		first, err := parent.Session().Append(
 			step(&session.TurnStart{Turn: 1}), step(&session.StepStart{Turn: 1, Step: 1}),
 			step(&session.AssistantMessage{Turn: 1, Step: 1, Message: message.Message{
-				ID: agent.NewMessageID(), Role: message.RoleAssistant, Content: []message.Block{call}, Source: message.Source{Kind: message.SourceModel, Provider: "p", Model: "m"},
+				ID: agent.NewMessageID(), Role: message.RoleAssistant, Content: []message.Block{call}, Source: message.NewSource(message.SourceModel, message.SourceDetails{Provider: "p", Model: "m"}),
 			}}),
 			step(&session.ToolCall{Turn: 1, Step: 1, CallID: "c1", Name: "subagent", Arguments: "{}"}), step(result("a long result")),
 			step(&session.StepEnd{Turn: 1, Step: 1}), step(&session.TurnEnd{Turn: 1, Kind: session.EndCompleted}),

@@ -68,7 +68,7 @@ func (w *world) special(req *llm.Request) scripted.Step {
 func noticeOf(id string) message.Message {
 	m := agent.UserText("x")
 	m.ID = message.ID("job:" + id)
-	m.Source = message.Source{Kind: message.SourcePlugin, Plugin: job.Plugin, Form: message.FormNotice, Summary: "s"}
+	m.Source = message.NewSource(message.SourcePlugin, message.SourceDetails{Plugin: job.Plugin, Form: message.FormNotice, Summary: "s"})
 	return m
 }
 

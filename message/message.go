@@ -7,6 +7,8 @@
 // first if the giver may change it. Floor 0.
 package message
 
+import "reflect"
+
 // ID identifies one message. Ids are unique over all sessions and are minted by
 // whoever writes the message, before it is sent (core L8).
 type ID string
@@ -105,6 +107,11 @@ const (
 type Source struct {
 	Kind SourceKind
 
+	details *SourceDetails // nil where there are none; shared by copies, never modified
+}
+
+// SourceDetails is what a source says beyond its kind.
+type SourceDetails struct {
 	// Plugin names the writer of a plugin message; Form its form.
 	Plugin string
 	Form   Form
@@ -130,6 +137,31 @@ type Source struct {
 	// Raw is the whole object of a source whose kind this build does not know, and of
 	// a plugin's that has members beside those above; the log then holds Raw.
 	Raw []byte
+}
+
+// NewSource returns a source with details. What they refer to must not be modified
+// afterwards.
+func NewSource(kind SourceKind, d SourceDetails) Source { return Source{kind, &d} }
+
+// Details returns what the source says beyond its kind. What they refer to must not be
+// modified.
+func (s Source) Details() SourceDetails {
+	if s.details == nil {
+		return SourceDetails{}
+	}
+	return *s.details
+}
+
+// With returns a source whose details are those of s but for what change sets.
+func (s Source) With(change func(*SourceDetails)) Source {
+	d := s.Details()
+	change(&d)
+	return Source{s.Kind, &d}
+}
+
+// Equal reports whether two sources say the same.
+func (s Source) Equal(t Source) bool {
+	return s.Kind == t.Kind && reflect.DeepEqual(s.Details(), t.Details())
 }
 
 // SnapshotSection is one named part of a snapshot message.

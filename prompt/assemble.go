@@ -45,17 +45,18 @@ func (v *view) assemble(reg *Registry, vars map[string]string, opts AssembleOpti
 			return Assembly{}, fmt.Errorf("supplied variable %q: %w", known.name, ErrDuplicate)
 		}
 	}
-	r := &resolver{supplied: vars, registered: v.variables}
+	out := reg.scratch.Get().(*scratch)
+	defer reg.release(out)
+	r := &out.resolver
 	var rc RenderContext
 	if v.dynamic {
+		r = &resolver{} // a function may keep what it is given
 		rc = RenderContext{Scope: opts.Scope, Vars: r.vars, ToolVisible: opts.ToolVisible}
 		if rc.ToolVisible == nil {
 			rc.ToolVisible = func(string) bool { return false }
 		}
 	}
-
-	out := reg.scratch.Get().(*scratch)
-	defer reg.release(out)
+	r.supplied, r.registered = vars, v.variables
 	if err := v.renderSections(out, r, rc); err != nil {
 		return Assembly{}, err
 	}
@@ -191,6 +192,8 @@ type scratch struct {
 	spans []span
 	start int // of the current rendering in buf
 	from  int // of the current rendering in spans
+
+	resolver resolver // where no function sees it
 }
 
 // span is one rendered part, its bounds relative to its rendering.

@@ -464,8 +464,8 @@ func (p *ToolResult) check() error {
 	if len(m.Content) != 1 || m.Content[0].Type != message.BlockToolResult {
 		return errors.New("a tool result needs exactly one tool-result block")
 	}
-	if m.Content[0].ToolCallID != m.Source.CallID {
-		return fmt.Errorf("a tool result for call %q cites call %q", m.Content[0].ToolCallID, m.Source.CallID)
+	if call := m.Source.Details().CallID; m.Content[0].ToolCallID != call {
+		return fmt.Errorf("a tool result for call %q cites call %q", m.Content[0].ToolCallID, call)
 	}
 	if p.Meta != nil {
 		if err := jsonx.Validate(p.Meta); err != nil {

@@ -55,39 +55,40 @@ func appendBlock(buf []byte, b *message.Block) []byte {
 }
 
 func appendSource(buf []byte, s *message.Source) []byte {
-	if s.Raw != nil {
-		return jsonx.AppendRaw(buf, s.Raw)
+	d := s.Details()
+	if d.Raw != nil {
+		return jsonx.AppendRaw(buf, d.Raw)
 	}
 	buf = jsonx.AppendStringField(append(buf, '{'), "kind", string(s.Kind))
 	switch s.Kind {
 	case message.SourcePlugin:
-		buf = jsonx.AppendStringField(buf, "plugin", s.Plugin)
+		buf = jsonx.AppendStringField(buf, "plugin", d.Plugin)
 	case message.SourceTool:
-		buf = jsonx.AppendStringField(buf, "callId", s.CallID)
+		buf = jsonx.AppendStringField(buf, "callId", d.CallID)
 	case message.SourceModel:
-		buf = jsonx.AppendStringField(buf, "provider", s.Provider)
-		buf = jsonx.AppendStringField(buf, "model", s.Model)
-		if s.ReplayState != nil {
-			buf = jsonx.AppendRawField(buf, "replayState", s.ReplayState)
+		buf = jsonx.AppendStringField(buf, "provider", d.Provider)
+		buf = jsonx.AppendStringField(buf, "model", d.Model)
+		if d.ReplayState != nil {
+			buf = jsonx.AppendRawField(buf, "replayState", d.ReplayState)
 		}
 	}
-	if s.Form != "" {
-		buf = jsonx.AppendStringField(buf, "form", string(s.Form))
+	if d.Form != "" {
+		buf = jsonx.AppendStringField(buf, "form", string(d.Form))
 	}
-	if s.SenderSessionID != "" {
-		buf = jsonx.AppendStringField(buf, "senderSessionId", s.SenderSessionID)
+	if d.SenderSessionID != "" {
+		buf = jsonx.AppendStringField(buf, "senderSessionId", d.SenderSessionID)
 	}
-	if s.Summary != "" {
-		buf = jsonx.AppendStringField(buf, "summary", s.Summary)
+	if d.Summary != "" {
+		buf = jsonx.AppendStringField(buf, "summary", d.Summary)
 	}
-	if s.Sections != nil {
+	if d.Sections != nil {
 		buf = append(jsonx.AppendKey(buf, "sections"), '[')
-		for i := range s.Sections {
+		for i := range d.Sections {
 			if i > 0 {
 				buf = append(buf, ',')
 			}
-			buf = jsonx.AppendStringField(append(buf, '{'), "name", s.Sections[i].Name)
-			buf = append(jsonx.AppendStringField(buf, "text", s.Sections[i].Text), '}')
+			buf = jsonx.AppendStringField(append(buf, '{'), "name", d.Sections[i].Name)
+			buf = append(jsonx.AppendStringField(buf, "text", d.Sections[i].Text), '}')
 		}
 		buf = append(buf, ']')
 	}
@@ -223,31 +224,35 @@ func decodeSource(s *message.Source, data []byte) error {
 	case message.SourceCoordinator, message.SourceSubagentReport, message.SourceSubagentSettled:
 		required = []string{"senderSessionId"}
 	default:
-		s.Raw = data
+		*s = message.NewSource(s.Kind, message.SourceDetails{Raw: data})
 		return nil
 	}
-	return fields(data, required, func(key string, raw []byte) error {
-		switch key {
-		case "kind":
+	var d message.SourceDetails
+	more := false
+	err := fields(data, required, func(key string, raw []byte) error {
+		if key == "kind" {
 			return nil
+		}
+		more = true
+		switch key {
 		case "plugin":
-			return setString(&s.Plugin, raw)
+			return setString(&d.Plugin, raw)
 		case "callId":
-			return setString(&s.CallID, raw)
+			return setString(&d.CallID, raw)
 		case "provider":
-			return setString(&s.Provider, raw)
+			return setString(&d.Provider, raw)
 		case "model":
-			return setString(&s.Model, raw)
+			return setString(&d.Model, raw)
 		case "replayState":
-			return setRaw(&s.ReplayState, raw)
+			return setRaw(&d.ReplayState, raw)
 		case "form":
-			return setString(&s.Form, raw)
+			return setString(&d.Form, raw)
 		case "senderSessionId":
-			return setString(&s.SenderSessionID, raw)
+			return setString(&d.SenderSessionID, raw)
 		case "summary":
-			return setString(&s.Summary, raw)
+			return setString(&d.Summary, raw)
 		case "sections":
-			s.Sections = []message.SnapshotSection{}
+			d.Sections = []message.SnapshotSection{}
 			return jsonx.WalkArray(raw, func(raw []byte) error {
 				var sec message.SnapshotSection
 				err := fields(raw, []string{"name", "text"}, func(key string, raw []byte) error {
@@ -259,16 +264,20 @@ func decodeSource(s *message.Source, data []byte) error {
 					}
 					return jsonx.UnknownKey(key)
 				})
-				s.Sections = append(s.Sections, sec)
+				d.Sections = append(d.Sections, sec)
 				return err
 			})
 		}
 		if s.Kind == message.SourcePlugin {
-			s.Raw = data // plugins add members of their own: the whole object is kept
+			d.Raw = data // plugins add members of their own: the whole object is kept
 			return nil
 		}
 		return jsonx.UnknownKey(key)
 	})
+	if err == nil && more {
+		*s = message.NewSource(s.Kind, d)
+	}
+	return err
 }
 
 // CheckMessage refuses a message that no event may hold: one that lacks what it must have,
@@ -289,8 +298,8 @@ func checkMessage(m *message.Message) error {
 	if err := checkSource(&m.Source); err != nil {
 		return fmt.Errorf("source of message %q: %w", m.ID, err)
 	}
-	if m.Source.ReplayState != nil {
-		if err := jsonx.Validate(m.Source.ReplayState); err != nil {
+	if state := m.Source.Details().ReplayState; state != nil {
+		if err := jsonx.Validate(state); err != nil {
 			return fmt.Errorf("replay state of message %q: %w", m.ID, err)
 		}
 	}
@@ -302,24 +311,29 @@ func checkMessage(m *message.Message) error {
 
 // checkSource refuses what could be written and not be read back.
 func checkSource(s *message.Source) error {
-	if s.Raw != nil {
-		if err := jsonx.ReadObject(s.Raw, nil); err != nil {
-			return err
-		}
-		var held message.Source
-		if err := decodeSource(&held, s.Raw); err != nil {
-			return err
-		}
-		if held.Kind != s.Kind {
-			return fmt.Errorf("it is of kind %q, and its object says %q", s.Kind, held.Kind)
-		}
-		return nil
+	d := s.Details()
+	if d.Raw != nil {
+		return checkRawSource(s.Kind, d.Raw)
 	}
 	switch s.Kind {
 	case message.SourceCoordinator, message.SourceSubagentReport, message.SourceSubagentSettled:
-		if s.SenderSessionID == "" {
+		if d.SenderSessionID == "" {
 			return fmt.Errorf("kind %q without the session that sent it", s.Kind)
 		}
+	}
+	return nil
+}
+
+func checkRawSource(kind message.SourceKind, raw []byte) error {
+	if err := jsonx.ReadObject(raw, nil); err != nil {
+		return err
+	}
+	var held message.Source
+	if err := decodeSource(&held, raw); err != nil {
+		return err
+	}
+	if held.Kind != kind {
+		return fmt.Errorf("it is of kind %q, and its object says %q", kind, held.Kind)
 	}
 	return nil
 }

@@ -77,11 +77,15 @@ func (e *Event) Sources() []int64 {
 // Surface returns the event with what it does to the surface and what it cites. Like
 // RawEvent it is for stores and importers, and validates nothing. The slice is kept.
 func (e Event) Surface(op SurfaceOp, sources []int64) Event {
+	e.surface(op, sources)
+	return e
+}
+
+func (e *Event) surface(op SurfaceOp, sources []int64) {
 	e.Op, e.cites = op.Kind, nil
 	if op.Kind == OpReplace || sources != nil {
 		e.cites = &cites{op.Start, op.End, sources}
 	}
-	return e
 }
 
 // Data returns the payload's canonical JSON. It must not be modified.
@@ -92,6 +96,17 @@ func (e *Event) Data() []byte { return e.data }
 func RawEvent(e Event, data []byte) Event {
 	e.data, e.payload, e.valid = data, nil, false
 	return e
+}
+
+// Undecoded returns a copy of events with the bytes of their payloads alone: the form for
+// a store that keeps events in memory, where what they were made from need not stay.
+func Undecoded(events []Event) []Event {
+	out := make([]Event, len(events))
+	for i := range events {
+		out[i] = events[i]
+		out[i].payload = nil
+	}
+	return out
 }
 
 // AppendEnvelope appends the event as one JSON object, the form in which it is

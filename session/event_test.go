@@ -175,7 +175,9 @@ func everything(t testing.TB) []session.Draft {
 		return &session.UserMessage{Message: message.Message{ID: message.ID(id), Role: message.RoleUser, Content: blocks, Source: src}}
 	}
 	full := reply(1, 1, "a1", message.Reasoning("think"), message.Text("say \"é\" \u2028 \x01"), message.ToolCall("c1", "read", `{"path": "x"}`), message.ToolCall("c2", "bash", ``), message.ToolCall("c3", "bash", ``))
-	full.Message.Source.ReplayState = []byte("{ \"blocks\": [ {\"sig\": \"a b\\\" c\"} ] }\n")
+	full.Message.Source = full.Message.Source.With(func(d *message.SourceDetails) {
+		d.ReplayState = []byte("{ \"blocks\": [ {\"sig\": \"a b\\\" c\"} ] }\n")
+	})
 	full.Usage = &message.Usage{InputTokens: 10, OutputTokens: 20, CacheReadTokens: 0, CacheWriteTokens: 3, ReasoningTokens: 4, HasCacheRead: true, HasCacheWrite: true, HasReasoning: true}
 	partial := reply(1, 2, "a2", message.Text("par"))
 	partial.Interrupted = true
@@ -205,11 +207,11 @@ func everything(t testing.TB) []session.Draft {
 		&session.InboxSpliced{Target: session.NextTurn, Removed: 1, Canceled: true},
 		&session.StepStart{Turn: 1, Step: 1},
 		user("q1", message.UserSource(), message.Text("look"), image, message.Block{Type: "video", Raw: []byte(`{"type": "video", "n": 1}`)}),
-		user("u2", message.Source{Kind: message.SourcePlugin, Plugin: "env", Form: message.FormSnapshot, Sections: []message.SnapshotSection{{Name: "cwd", Text: "/"}}}, message.Text("cwd /")),
-		user("u3", message.Source{Kind: message.SourceCoordinator, Form: message.FormRelay, SenderSessionID: "parent"}, message.Text("go on")),
-		user("u4", message.Source{Kind: message.SourceSubagentReport, Form: message.FormRelay, SenderSessionID: "child"}),
-		user("u5", message.Source{Kind: message.SourceSubagentSettled, Form: message.FormNotice, SenderSessionID: "child", Summary: "done"}, message.Text("done")),
-		user("u6", message.Source{Kind: "team", Raw: []byte(`{"kind": "team", "member": 3}`)}, message.Text("hi")),
+		user("u2", message.NewSource(message.SourcePlugin, message.SourceDetails{Plugin: "env", Form: message.FormSnapshot, Sections: []message.SnapshotSection{{Name: "cwd", Text: "/"}}}), message.Text("cwd /")),
+		user("u3", message.NewSource(message.SourceCoordinator, message.SourceDetails{Form: message.FormRelay, SenderSessionID: "parent"}), message.Text("go on")),
+		user("u4", message.NewSource(message.SourceSubagentReport, message.SourceDetails{Form: message.FormRelay, SenderSessionID: "child"})),
+		user("u5", message.NewSource(message.SourceSubagentSettled, message.SourceDetails{Form: message.FormNotice, SenderSessionID: "child", Summary: "done"}), message.Text("done")),
+		user("u6", message.NewSource("team", message.SourceDetails{Raw: []byte(`{"kind": "team", "member": 3}`)}), message.Text("hi")),
 		session.NewRequestHeader(session.RequestHeader{
 			Config:        session.CallConfig{Provider: "p", Model: "m", ReasoningEffort: "high", Temperature: &temperature, MaxTokens: 100, Stop: []string{"a", ""}},
 			DefaultEffort: true, DefaultMaxTokens: true, System: "You are <b>",
@@ -300,6 +302,7 @@ func TestWireShape_S9(t *testing.T) {
 		// Raw JSON is written compactly.
 		cmp.FilterValues(func(a, b []byte) bool { return len(a)+len(b) > 0 },
 			cmp.Transformer("compact", func(b []byte) string { return strings.Join(strings.Fields(string(b)), "") })),
+		cmp.Transformer("source", func(s message.Source) any { return []any{s.Kind, s.Details()} }),
 	}
 	reg := newRegistry(t, session.Config{})
 	for i, line := range strings.Split(strings.TrimSpace(got), "\n") {
@@ -475,9 +478,7 @@ func TestCompactionReads_S10(t *testing.T) {
 		{"unknown member", "compaction/prune", `{` + shadow + `,"compactionId":"k"}`, nil, "compactionId"},
 		{"negative count", "compaction/prune", `{"shadowedRange":{"start":4,"end":4},"shadowedSeqs":[4],"shadowedTokenCount":-1}`, nil, "shadowedTokenCount"},
 		{"checkpoint", "user/message", `{"id":"u","role":"user","content":[],"source":{"kind":"plugin","plugin":"compact","compactionId":"k"}}`,
-			&session.UserMessage{Message: message.Message{ID: "u", Role: message.RoleUser, Source: message.Source{
-				Kind: message.SourcePlugin, Plugin: "compact", Raw: []byte(`{"kind":"plugin","plugin":"compact","compactionId":"k"}`),
-			}}}, ""},
+			&session.UserMessage{Message: message.Message{ID: "u", Role: message.RoleUser, Source: message.NewSource(message.SourcePlugin, message.SourceDetails{Plugin: "compact", Raw: []byte(`{"kind":"plugin","plugin":"compact","compactionId":"k"}`)})}}, ""},
 		{"a person's source has nothing of its own", "user/message", `{"id":"u","role":"user","content":[],"source":{"kind":"user","compactionId":"k"}}`, nil, "compactionId"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -162,7 +162,7 @@ func (g *grammar) assistant(e *Event, p *AssistantMessage) (rule, msg string) {
 }
 
 func (g *grammar) result(e *Event, p *ToolResult) (rule, msg string) {
-	id := p.Message.Source.CallID
+	id := p.Message.Source.Details().CallID
 	if e.Op == OpReplace {
 		if !g.turnOpen {
 			return "I5", "a tool result is replaced outside a turn"

@@ -308,7 +308,7 @@ func TestAppendRefusesWhatNobodyCanRead_S3(t *testing.T) {
 	two := outcome(1, 1, "c", "x", "")
 	two.Message.Content = append(two.Message.Content, message.Text("x"))
 	other := outcome(1, 1, "c", "x", "")
-	other.Message.Source.CallID = "d"
+	other.Message.Source = other.Message.Source.With(func(d *message.SourceDetails) { d.CallID = "d" })
 	header := func(h session.RequestHeader) []session.Payload {
 		h.Reason = session.HeaderInitial
 		return []session.Payload{&h, session.NewRequestHeader(h)}
@@ -328,8 +328,8 @@ func TestAppendRefusesWhatNobodyCanRead_S3(t *testing.T) {
 		"a negative epoch":           {&session.Settled{Epoch: -1, OutputSeq: -1}},
 		"a negative splice":          {&session.InboxSpliced{Target: session.NextTurn, Start: -1, Inserted: []message.Message{userMessage("x", "")}}, &session.InboxSpliced{Target: session.NextTurn, Removed: -1}},
 		"an unknown list":            {&session.InboxSpliced{Target: "x", Inserted: []message.Message{userMessage("x", "")}}},
-		"a broken source":            {source(message.Source{Kind: "odd", Raw: []byte(`{"kind":`)}), source(message.Source{})},
-		"a broken replay state":      {source(message.Source{Kind: message.SourceModel, ReplayState: []byte(`-0`)})},
+		"a broken source":            {source(message.NewSource("odd", message.SourceDetails{Raw: []byte(`{"kind":`)})), source(message.Source{})},
+		"a broken replay state":      {source(message.NewSource(message.SourceModel, message.SourceDetails{ReplayState: []byte(`-0`)}))},
 		"a broken block":             {block(message.Block{Type: "odd", Raw: []byte(`{"a":1,"a":2}`)}), block(message.Block{}), block(message.ToolCall("", "n", ""))},
 		"broken meta":                {meta},
 		"the wrong role":             {noRole},

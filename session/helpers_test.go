@@ -81,7 +81,7 @@ func userMessage(id, text string) message.Message {
 func reply(turn, step int64, id string, blocks ...message.Block) *session.AssistantMessage {
 	return &session.AssistantMessage{Turn: turn, Step: step, Message: message.Message{
 		ID: message.ID(id), Role: message.RoleAssistant, Content: blocks,
-		Source: message.Source{Kind: message.SourceModel, Provider: "p", Model: "m"},
+		Source: message.NewSource(message.SourceModel, message.SourceDetails{Provider: "p", Model: "m"}),
 	}}
 }
 
@@ -93,7 +93,7 @@ func outcome(turn, step int64, call, text, code string) *session.ToolResult {
 	return &session.ToolResult{Turn: turn, Step: step, ErrorName: name, ErrorCode: code, Message: message.Message{
 		ID: message.ID("r-" + call), Role: message.RoleUser,
 		Content: []message.Block{message.ToolResult(call, []message.Block{message.Text(text)}, code != "")},
-		Source:  message.Source{Kind: message.SourceTool, CallID: call},
+		Source:  message.NewSource(message.SourceTool, message.SourceDetails{CallID: call}),
 	}}
 }
 

@@ -152,7 +152,8 @@ func (w *intake) run(ctx context.Context, events iter.Seq2[Event, error]) (err e
 		return fmt.Errorf("the log has %d events now, and had %d when it was checked", w.s.g.head, w.in.Head)
 	}
 	if last != TypeImported {
-		e, _, err := w.s.encode(&Draft{Payload: &Imported{}}, w.s.g.head, w.r.nowMS())
+		e := Event{Seq: w.s.g.head, Time: w.r.nowMS()}
+		_, err := w.s.encode(&e, &Draft{Payload: &Imported{}})
 		if err == nil {
 			err = w.s.take(e)
 		}

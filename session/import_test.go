@@ -38,7 +38,7 @@ func TestParked(t *testing.T) {
 	of := func(id string, kind message.SourceKind) *session.InboxSpliced {
 		p := insert(session.NextTurn, 0, id)
 		if p.Inserted[0].Source.Kind = kind; kind != message.SourceUser {
-			p.Inserted[0].Source.SenderSessionID = "x"
+			p.Inserted[0].Source = p.Inserted[0].Source.With(func(d *message.SourceDetails) { d.SenderSessionID = "x" })
 		}
 		return p
 	}
@@ -99,7 +99,7 @@ func TestParkedMatchesOracle(t *testing.T) {
 				p := insert(session.NextTurn, int64(n), fmt.Sprint("m", i))
 				person := rapid.Bool().Draw(rt, "person")
 				if !person {
-					p.Inserted[0].Source = message.Source{Kind: message.SourcePlugin, Plugin: "p"}
+					p.Inserted[0].Source = message.NewSource(message.SourcePlugin, message.SourceDetails{Plugin: "p"})
 				}
 				mustAppend(t, s, p)
 				queue = append(queue, waiting{sent: person && imported})

@@ -25,16 +25,16 @@ func TestMessageReadsBack(t *testing.T) {
 		msg message.Message
 		ok  bool
 	}{
-		"a coordinator":                {source(message.Source{Kind: message.SourceCoordinator, SenderSessionID: "s"}), true},
-		"a coordinator that is nobody": {source(message.Source{Kind: message.SourceCoordinator, Form: message.FormRelay}), false},
+		"a coordinator":                {source(message.NewSource(message.SourceCoordinator, message.SourceDetails{SenderSessionID: "s"})), true},
+		"a coordinator that is nobody": {source(message.NewSource(message.SourceCoordinator, message.SourceDetails{Form: message.FormRelay})), false},
 		"a report of nobody":           {source(message.Source{Kind: message.SourceSubagentReport}), false},
 		"a settlement of nobody":       {source(message.Source{Kind: message.SourceSubagentSettled}), false},
 		"a kind of somebody else's":    {source(message.Source{Kind: "theirs"}), true},
-		"an object of such a kind":     {source(message.Source{Kind: "theirs", Raw: []byte(`{"kind":"theirs","more":1}`)}), true},
-		"an object of another kind":    {source(message.Source{Kind: "theirs", Raw: []byte(`{"kind":"others"}`)}), false},
-		"an object of no kind":         {source(message.Source{Kind: "theirs", Raw: []byte(`{"more":1}`)}), false},
-		"a known kind with more":       {source(message.Source{Kind: message.SourceUser, Raw: []byte(`{"kind":"user","more":1}`)}), false},
-		"a plugin with more":           {source(message.Source{Kind: message.SourcePlugin, Raw: []byte(`{"kind":"plugin","plugin":"p","more":1}`)}), true},
+		"an object of such a kind":     {source(message.NewSource("theirs", message.SourceDetails{Raw: []byte(`{"kind":"theirs","more":1}`)})), true},
+		"an object of another kind":    {source(message.NewSource("theirs", message.SourceDetails{Raw: []byte(`{"kind":"others"}`)})), false},
+		"an object of no kind":         {source(message.NewSource("theirs", message.SourceDetails{Raw: []byte(`{"more":1}`)})), false},
+		"a known kind with more":       {source(message.NewSource(message.SourceUser, message.SourceDetails{Raw: []byte(`{"kind":"user","more":1}`)})), false},
+		"a plugin with more":           {source(message.NewSource(message.SourcePlugin, message.SourceDetails{Raw: []byte(`{"kind":"plugin","plugin":"p","more":1}`)})), true},
 		"an unknown block":             {block("theirs", `{"type":"theirs","more":1}`), true},
 		"a block of another type":      {block("theirs", `{"type":"others"}`), false},
 		"a block that is none":         {block("theirs", `{"type":"text"}`), false},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/offshoot-dev/offshoot/internal/hooks"
 	"github.com/offshoot-dev/offshoot/internal/jsonx"
 )
 
@@ -114,7 +115,7 @@ func NewID() ID {
 }
 
 // AddHooks registers hooks and returns a function that removes them.
-func (r *Registry) AddHooks(h Hooks) (remove func()) { return r.hooks.add(h) }
+func (r *Registry) AddHooks(h Hooks) (remove func()) { return r.hooks.Add(&h) }
 
 // New describes a session to be prepared.
 type New struct {
@@ -641,30 +642,10 @@ func (r *Registry) Close() []*Session {
 	return r.List()
 }
 
-// hookList dispatches hooks in order; a snapshot is taken before each dispatch.
+// hookList dispatches hooks in order, to those that are registered when it begins.
 type hookList struct {
 	log *slog.Logger
-
-	mu   sync.Mutex // guards list
-	list []*Hooks
-}
-
-func (l *hookList) add(h Hooks) (remove func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	p := &h
-	l.list = append(slices.Clip(l.list), p)
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.list = slices.DeleteFunc(slices.Clone(l.list), func(q *Hooks) bool { return q == p })
-	}
-}
-
-func (l *hookList) snapshot() []*Hooks {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.list
+	hooks.List[Hooks]
 }
 
 // contain turns a panic of somebody else's code into an error.
@@ -684,7 +665,7 @@ func (l *hookList) warn(name string, s *Session, err error) {
 }
 
 func (l *hookList) created(s *Session) error {
-	for _, h := range l.snapshot() {
+	for _, h := range l.All() {
 		if h.Created != nil {
 			if err := contain("hook", func() error { return h.Created(s) }); err != nil {
 				return err
@@ -695,7 +676,7 @@ func (l *hookList) created(s *Session) error {
 }
 
 func (l *hookList) disposed(s *Session) {
-	for _, h := range l.snapshot() {
+	for _, h := range l.All() {
 		if h.Disposed != nil {
 			l.warn("disposed", s, contain("hook", func() error { h.Disposed(s); return nil }))
 		}
@@ -703,7 +684,7 @@ func (l *hookList) disposed(s *Session) {
 }
 
 func (l *hookList) stored(s *Session, from, to int64) {
-	for _, h := range l.snapshot() {
+	for _, h := range l.All() {
 		if h.Stored != nil {
 			l.warn("stored", s, contain("hook", func() error { h.Stored(s, from, to); return nil }))
 		}
@@ -711,7 +692,7 @@ func (l *hookList) stored(s *Session, from, to int64) {
 }
 
 func (l *hookList) fenced(s *Session) {
-	for _, h := range l.snapshot() {
+	for _, h := range l.All() {
 		if h.Fenced != nil {
 			l.warn("fenced", s, contain("hook", func() error { h.Fenced(s); return nil }))
 		}
@@ -719,7 +700,7 @@ func (l *hookList) fenced(s *Session) {
 }
 
 func (l *hookList) flush(ctx context.Context, s *Session) (took bool, first error) {
-	for _, h := range l.snapshot() {
+	for _, h := range l.All() {
 		if h.Flush != nil {
 			took = true
 			if err := contain("hook", func() error { return h.Flush(ctx, s) }); err != nil && first == nil {

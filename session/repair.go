@@ -72,7 +72,7 @@ func (s *Session) unanswered(notStarted, outcomeUnknown string) []Draft {
 			Message: message.Message{
 				ID: message.ID(fmt.Sprintf("interrupted-tool-result-%s-%d", id, seq)), Role: message.RoleUser,
 				Content: []message.Block{message.ToolResult(id, []message.Block{message.Text(text)}, true)},
-				Source:  message.Source{Kind: message.SourceTool, CallID: id},
+				Source:  message.NewSource(message.SourceTool, message.SourceDetails{CallID: id}),
 			},
 		}})
 		seq++

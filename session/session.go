@@ -196,11 +196,13 @@ func (s *Session) appendLocked(now int64, drafts []Draft) (int64, error) {
 		}
 	}()
 	for i := range drafts {
-		e, info, err := s.encode(&drafts[i], first+int64(i), now)
+		s.events = append(s.events, Event{Seq: first + int64(i), Time: now})
+		e := &s.events[len(s.events)-1]
+		info, err := s.encode(e, &drafts[i])
 		if err != nil {
 			return 0, err
 		}
-		if rule, msg := g.next(&e, info, surf); rule != "" {
+		if rule, msg := g.next(e, info, surf); rule != "" {
 			return 0, &InvariantError{ID: s.header.ID, Seq: e.Seq, Type: e.Type, Rule: rule, Msg: msg}
 		}
 		switch p := e.payload.(type) {
@@ -213,14 +215,13 @@ func (s *Session) appendLocked(now int64, drafts []Draft) (int64, error) {
 			box.imported(e.Seq)
 		}
 		for _, v := range s.reg.cfg.Validators {
-			if err := v(&s.header, e); err != nil {
+			if err := v(&s.header, *e); err != nil {
 				return 0, fmt.Errorf("session %s: %s at seq %d refused: %w", s.header.ID, e.Type, e.Seq, err)
 			}
 		}
 		if surf == &scratch {
-			scratch.apply(&e)
+			scratch.apply(e)
 		}
-		s.events = append(s.events, e)
 	}
 	s.g, s.box, committed = g, box, true
 	for i := mark; i < len(s.events); i++ {
@@ -231,11 +232,12 @@ func (s *Session) appendLocked(now int64, drafts []Draft) (int64, error) {
 	return first, nil
 }
 
-// encode turns a draft into an event whose payload bytes lie in the arena.
-func (s *Session) encode(d *Draft, seq, now int64) (Event, *typeInfo, error) {
+// encode makes e, which has its seq and time, the event of a draft. Its payload's bytes
+// lie in the arena.
+func (s *Session) encode(e *Event, d *Draft) (*typeInfo, error) {
 	typ := d.Payload.EventType()
-	fail := func(err error) (Event, *typeInfo, error) {
-		return Event{}, nil, fmt.Errorf("session %s: append %s: %w", s.header.ID, typ, err)
+	fail := func(err error) (*typeInfo, error) {
+		return nil, fmt.Errorf("session %s: append %s: %w", s.header.ID, typ, err)
 	}
 	info := s.reg.types[typ]
 	ignorable := false
@@ -280,8 +282,9 @@ func (s *Session) encode(d *Draft, seq, now int64) (Event, *typeInfo, error) {
 	if info.surface && op.Kind == OpNone {
 		op.Kind = OpAppend
 	}
-	e := Event{Type: typ, Seq: seq, Time: now, Ignorable: ignorable, data: data, payload: d.Payload}
-	return e.Surface(op, d.Sources), info, nil
+	e.Type, e.Ignorable, e.data, e.payload = typ, ignorable, data, d.Payload
+	e.surface(op, d.Sources)
+	return info, nil
 }
 
 // encodedAlready returns the bytes of a payload that holds them itself, or nil.
@@ -300,7 +303,7 @@ func encodedAlready(p Payload) []byte {
 // arenaSize doubles from what the payloads of a one-shot child fit into, and a piece of
 // memory is, to 64 KiB, so that a short log stays small and a long one allocates rarely.
 func (s *Session) arenaSize() int {
-	return min(max(2304, cap(s.arena)*2), 64<<10)
+	return min(max(2<<10, cap(s.arena)*2), 64<<10)
 }
 
 // apply moves the folds over a checked event that stands in the log.
@@ -599,8 +602,7 @@ func (r *Registry) PayloadOf(e Event) (Payload, error) {
 }
 
 // Payload returns the typed payload of an event that came from a live log; it is
-// nil for one that a store yielded and nobody decoded (see Registry.PayloadOf). A store
-// that keeps events as they came may yield it with its payload.
+// nil for one that a store yielded and nobody decoded (see Registry.PayloadOf).
 func (e *Event) Payload() Payload { return e.payload }
 
 // complete fills in the payload of an event of a log, where a replay let go of it.

@@ -36,7 +36,7 @@ type outcome struct {
 
 func outcomeOf(p *ToolResult) *outcome {
 	// A string of a log that was read back is a part of a whole batch, which it would keep.
-	return &outcome{strings.Clone(p.Message.Source.CallID), p.Message.Content[0].IsError}
+	return &outcome{strings.Clone(p.Message.Source.Details().CallID), p.Message.Content[0].IsError}
 }
 
 // expect makes room for the messages of a log of that many events.
@@ -87,7 +87,7 @@ func (s *surface) checkReplace(e *Event) (rule, msg string) {
 		return "", ""
 	}
 	old := s.nodes[start].tool
-	if start != end || old == nil || old.call != p.Message.Source.CallID || old.failed != p.Message.Content[0].IsError {
+	if start != end || old == nil || old.call != p.Message.Source.Details().CallID || old.failed != p.Message.Content[0].IsError {
 		return "I6", "a tool result may only replace one tool result of the same call, changing its content alone"
 	}
 	return "", ""

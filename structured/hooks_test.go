@@ -175,7 +175,7 @@ func TestSO18Reminder(t *testing.T) {
 		w.ask(a, "count")
 		req := w.Adapter.Calls()[1].Request
 		m := req.Messages[len(req.Messages)-1]
-		if m.Role != message.RoleUser || m.Source.Kind != message.SourcePlugin || m.Source.Plugin != structured.Plugin || m.Source.Form != message.FormInstructions {
+		if m.Role != message.RoleUser || m.Source.Kind != message.SourcePlugin || m.Source.Details().Plugin != structured.Plugin || m.Source.Details().Form != message.FormInstructions {
 			t.Errorf("the last message is %+v", m)
 		}
 		if !strings.Contains(message.JoinText(m.Content), "Call structured_output now") {
@@ -248,7 +248,7 @@ func TestReminderNotGiven(t *testing.T) {
 		}
 		cancelled = false
 		w.refuse = func(e session.Event) error {
-			if p, ok := e.Payload().(*session.InboxSpliced); ok && len(p.Inserted) > 0 && p.Inserted[0].Source.Plugin == structured.Plugin {
+			if p, ok := e.Payload().(*session.InboxSpliced); ok && len(p.Inserted) > 0 && p.Inserted[0].Source.Details().Plugin == structured.Plugin {
 				return errors.New("no room for it")
 			}
 			return nil

@@ -95,7 +95,7 @@ func (f *fold) Apply(e *session.Event) {
 			f.said = text
 		}
 	case *session.UserMessage:
-		if p.Message.Source.Plugin == Plugin {
+		if p.Message.Source.Details().Plugin == Plugin {
 			f.before = f.said
 		}
 	case *session.ToolCall:
@@ -195,7 +195,7 @@ func (o *Output) stopping(ctx context.Context, a *agent.Agent, end session.EndKi
 	}
 	m := message.Message{
 		ID: agent.NewMessageID(), Role: message.RoleUser, Content: []message.Block{message.Text(strings.TrimSpace(reminder))},
-		Source: message.Source{Kind: message.SourcePlugin, Plugin: Plugin, Form: message.FormInstructions},
+		Source: message.NewSource(message.SourcePlugin, message.SourceDetails{Plugin: Plugin, Form: message.FormInstructions}),
 	}
 	o.with(func() { o.fold.reminder = m.ID })
 	// Not a waking send: one that a cancel overtakes would begin another turn.

@@ -87,7 +87,7 @@ func course(a *agent.Agent) (lines []string) {
 	for e := range a.Session().Events(0) {
 		switch p := e.Payload().(type) {
 		case *session.UserMessage:
-			if p.Message.Source.Plugin == structured.Plugin {
+			if p.Message.Source.Details().Plugin == structured.Plugin {
 				lines = append(lines, "reminded")
 			}
 		case *session.AssistantMessage:

@@ -99,7 +99,7 @@ func TestFollowupWaiting_FUP05(t *testing.T) {
 		if m.Status() != agent.Idle || len(l.Service.OwnedBy(mid.Child)) != 1 {
 			t.Fatalf("the parent does not wait: %v, owns %v", m.Status(), l.Service.OwnedBy(mid.Child))
 		}
-		source := message.Source{Kind: message.SourceCoordinator, Form: message.FormRelay, SenderSessionID: "somebody else"}
+		source := message.NewSource(message.SourceCoordinator, message.SourceDetails{Form: message.FormRelay, SenderSessionID: "somebody else"})
 		ids := map[message.ID]bool{mid.Message: true}
 		for i := range 3 {
 			id, err := l.Service.Followup(t.Context(), l.parent, mid.Child, say(fmt.Sprint("more ", i)), source)
@@ -117,7 +117,7 @@ func TestFollowupWaiting_FUP05(t *testing.T) {
 		}
 		kept := 0
 		for e := range m.Session().Events(0) {
-			if p, ok := e.Payload().(*session.UserMessage); ok && p.Message.Source.SenderSessionID == "somebody else" {
+			if p, ok := e.Payload().(*session.UserMessage); ok && p.Message.Source.Details().SenderSessionID == "somebody else" {
 				kept++
 			}
 		}
@@ -206,7 +206,7 @@ func TestFollowupRefused_AUTH02(t *testing.T) {
 			for _, s := range l.Sessions.List() {
 				before[s.ID()] = s.Head()
 			}
-			id, err := l.Service.Followup(t.Context(), who, child, say(text), message.Source{Kind: message.SourceCoordinator, Form: message.FormRelay, SenderSessionID: string(l.parent.ID())})
+			id, err := l.Service.Followup(t.Context(), who, child, say(text), message.NewSource(message.SourceCoordinator, message.SourceDetails{Form: message.FormRelay, SenderSessionID: string(l.parent.ID())}))
 			if text == "" {
 				_, err = l.Service.Followup(t.Context(), who, child, nil, message.UserSource())
 			}
@@ -796,7 +796,7 @@ func TestUnreadableRefused(t *testing.T) {
 		if !errors.Is(err, subagent.ErrInvalidRequest) {
 			t.Errorf("start: %v", err)
 		}
-		nobody := message.Source{Kind: message.SourceCoordinator, Form: message.FormRelay}
+		nobody := message.NewSource(message.SourceCoordinator, message.SourceDetails{Form: message.FormRelay})
 		if _, err := l.Service.Followup(t.Context(), l.parent, acc.Child, say("more"), nobody); !errors.Is(err, subagent.ErrInvalidRequest) {
 			t.Errorf("follow up: %v", err)
 		}

@@ -41,7 +41,17 @@ func (l *nest) preparer(name string, fn func(ctx context.Context, p subagent.Pre
 	l.Register(l.t, &preparer{&subagenttest.Scripted{ProviderName: name}, fn})
 }
 
-// log returns the payloads of a stored log behind what it inherited.
+// payload decodes an event that the store yielded.
+func (l *nest) payload(e session.Event) session.Payload {
+	l.t.Helper()
+	p, err := l.Sessions.PayloadOf(e)
+	if err != nil {
+		l.t.Fatalf("event %d: %v", e.Seq, err)
+	}
+	return p
+}
+
+// log returns the events of a stored log behind what it inherited.
 func (l *nest) log(id session.ID) (h session.Header, own []session.Event) {
 	l.t.Helper()
 	rec, events, err := l.Sessions.Store().Inspect(context.WithoutCancel(l.t.Context()), id)
@@ -456,7 +466,7 @@ func TestSeededChild_FORK08(t *testing.T) {
 		var order []string
 		var turns []int64
 		for _, e := range own {
-			switch p := e.Payload().(type) {
+			switch p := l.payload(e).(type) {
 			case *session.DescriptorEvent:
 				order = append(order, "descriptor")
 			case *session.InboxSpliced:
@@ -648,7 +658,7 @@ func TestDescriptorAndResume_DES05(t *testing.T) {
 			_, own := l.log(id)
 			got := ""
 			for _, e := range own {
-				if p, ok := e.Payload().(*session.DescriptorEvent); ok {
+				if p, ok := l.payload(e).(*session.DescriptorEvent); ok {
 					got += string(p.Descriptor.AppendJSON(nil))
 				}
 			}

@@ -72,7 +72,7 @@ func (l *nest) start(label, prompt string) subagent.Accepted {
 
 func (l *nest) followup(child session.ID, prompt string) message.ID {
 	l.t.Helper()
-	id, err := l.Service.Followup(l.t.Context(), l.parent, child, say(prompt), message.Source{Kind: message.SourceCoordinator, Form: message.FormRelay, SenderSessionID: string(l.parent.ID())})
+	id, err := l.Service.Followup(l.t.Context(), l.parent, child, say(prompt), message.NewSource(message.SourceCoordinator, message.SourceDetails{Form: message.FormRelay, SenderSessionID: string(l.parent.ID())}))
 	if err != nil {
 		l.t.Fatalf("follow up %s: %v", child, err)
 	}

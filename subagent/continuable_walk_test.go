@@ -413,7 +413,11 @@ func (c *crowd) audit() {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if p, ok := e.Payload().(*session.Settled); ok && !a.Session().Took(session.SettlementID(child, p.Epoch)) {
+				payload, err := c.Sessions.PayloadOf(e)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if p, ok := payload.(*session.Settled); ok && !a.Session().Took(session.SettlementID(child, p.Epoch)) {
 					t.Errorf("%s was never told of epoch %d of %s", id, p.Epoch, child)
 				}
 			}
@@ -456,7 +460,11 @@ func (c *crowd) auditLog(id session.ID) {
 	in, out, ran := map[message.ID]int{}, map[message.ID]int{}, map[message.ID]int{}
 	descriptors := 0
 	for i := range all {
-		switch p := all[i].Payload().(type) {
+		payload, err := c.Sessions.PayloadOf(all[i])
+		if err != nil {
+			t.Errorf("event %d of %s: %v", all[i].Seq, id, err)
+		}
+		switch p := payload.(type) {
 		case *session.InboxSpliced:
 			list := lists[p.Target]
 			for _, m := range list[p.Start : p.Start+p.Removed] {

@@ -104,7 +104,7 @@ func ExampleService_Followup() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	source := message.Source{Kind: message.SourceCoordinator, Form: message.FormRelay, SenderSessionID: string(parent.Agent().ID())}
+	source := message.NewSource(message.SourceCoordinator, message.SourceDetails{Form: message.FormRelay, SenderSessionID: string(parent.Agent().ID())})
 	if _, err := second.service.Followup(ctx, parent.Agent(), started.Child, []message.Block{message.Text("And how many of them are locked?")}, source); err != nil {
 		log.Fatal(err) // the message was not accepted
 	}

@@ -136,7 +136,7 @@ func (m *manager) sendOwed(a *agent.Agent, wake bool, due func(*owed) bool) {
 // NOTE-15, NOTE-16).
 func (m *manager) sendNotice(p *parent, note message.Message, wake bool) {
 	target := session.NextStep
-	if queuedReport(p.agent.Session(), note.Source.SenderSessionID) {
+	if queuedReport(p.agent.Session(), note.Source.Details().SenderSessionID) {
 		// A child's reports come before its settlement (amendment P14).
 		target = session.NextTurn
 	}
@@ -211,7 +211,7 @@ func (p *parent) forgetSent(id message.ID) {
 
 func queuedReport(s *session.Session, child string) bool {
 	for _, q := range s.Inbox(session.NextTurn) {
-		if src := &q.Message.Source; src.Kind == message.SourceSubagentReport && src.SenderSessionID == child {
+		if src := &q.Message.Source; src.Kind == message.SourceSubagentReport && src.Details().SenderSessionID == child {
 			return true
 		}
 	}

@@ -206,12 +206,12 @@ func TestNoticeMessage_NOTE05(t *testing.T) {
 		t.Errorf("it says %q", text)
 	}
 	src := m.Source
-	if src.Kind != message.SourceSubagentSettled || src.Form != message.FormNotice || src.SenderSessionID != "c" || m.Role != message.RoleUser || m.ID != s.ID {
+	if src.Kind != message.SourceSubagentSettled || src.Details().Form != message.FormNotice || src.Details().SenderSessionID != "c" || m.Role != message.RoleUser || m.ID != s.ID {
 		t.Errorf("message %+v", m)
 	}
 	for _, reason := range []subagent.StopReason{"paused", subagent.StopCompleted, subagent.StopMaxTokens} {
 		s.StopReason = reason
-		sum := s.Message().Source.Summary
+		sum := s.Message().Source.Details().Summary
 		if n := utf8.RuneCountInString(sum); n != 120 || strings.Contains(sum, "\n") || !utf8.ValidString(sum) {
 			t.Errorf("the summary has %d characters: %q", n, sum)
 		}

@@ -112,7 +112,7 @@ func (m *manager) beginReport(ctx context.Context, child *agent.Agent, content [
 	msg := message.Message{
 		ID: agent.NewMessageID(), Role: message.RoleUser,
 		Content: append([]message.Block{message.Text(fmt.Sprintf("Report of subagent %q (%s), which goes on working:", act.label, act.id))}, cloneBlocks(content)...),
-		Source:  message.Source{Kind: message.SourceSubagentReport, Form: message.FormRelay, SenderSessionID: string(act.id)},
+		Source:  message.NewSource(message.SourceSubagentReport, message.SourceDetails{Form: message.FormRelay, SenderSessionID: string(act.id)}),
 	}
 	target := session.NextStep
 	if how == DeliverWakeup {

@@ -105,7 +105,7 @@ func TestReportDelivery_REP06(t *testing.T) {
 						continue
 					}
 					got = append(got, p.Message.ID)
-					if src := p.Message.Source; src.Form != message.FormRelay || src.SenderSessionID != string(acc.Child) || p.Message.Role != message.RoleUser {
+					if src := p.Message.Source; src.Details().Form != message.FormRelay || src.Details().SenderSessionID != string(acc.Child) || p.Message.Role != message.RoleUser {
 						t.Errorf("source %+v", src)
 					}
 					if c := p.Message.Content; len(c) != 2 || c[1].Text != "one" && c[1].Text != "two" || !strings.Contains(c[0].Text, string(acc.Child)) {

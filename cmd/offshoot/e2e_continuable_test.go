@@ -34,8 +34,8 @@ func told(t *testing.T, l *storedLog) []string {
 	var all []string
 	for _, m := range payloads[*session.UserMessage](t, l) {
 		switch s := m.Message.Source; {
-		case s.Summary != "":
-			all = append(all, s.Summary)
+		case s.Details().Summary != "":
+			all = append(all, s.Details().Summary)
 		case s.Kind == message.SourceSubagentReport, s.Kind == message.SourceCoordinator:
 			all = append(all, string(s.Kind)+": "+m.Message.Content[len(m.Message.Content)-1].Text)
 		case s.Kind == message.SourceUser:

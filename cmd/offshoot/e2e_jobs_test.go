@@ -32,8 +32,8 @@ func heard(t *testing.T, l *storedLog) []string {
 	var all []string
 	for _, m := range payloads[*session.UserMessage](t, l) {
 		switch s := m.Message.Source; {
-		case s.Plugin == "job":
-			all = append(all, s.Summary)
+		case s.Details().Plugin == "job":
+			all = append(all, s.Details().Summary)
 		case s.Kind == message.SourceUser:
 			all = append(all, "user")
 		}
@@ -214,7 +214,7 @@ func TestJobsBeforeTheAnswer(t *testing.T) {
 		t.Errorf("%v\nmessages %q", e, got)
 	}
 	for _, m := range payloads[*session.UserMessage](t, root) {
-		if m.Message.Source.Plugin == "structured-output" {
+		if m.Message.Source.Details().Plugin == "structured-output" {
 			t.Error("it was reminded while its job ran")
 		}
 	}

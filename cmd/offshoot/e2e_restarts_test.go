@@ -203,7 +203,7 @@ func (r *restart) checkTree() {
 		}
 		told := map[message.ID]int{}
 		for _, m := range payloads[*session.UserMessage](t, parent) {
-			if m.Message.Source.SenderSessionID == string(l.Header.ID) && m.Message.Source.Kind == message.SourceSubagentSettled {
+			if m.Message.Source.Details().SenderSessionID == string(l.Header.ID) && m.Message.Source.Kind == message.SourceSubagentSettled {
 				told[m.Message.ID]++
 			}
 		}

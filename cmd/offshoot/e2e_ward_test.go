@@ -264,7 +264,7 @@ func TestContinuableBeforeTheAnswer(t *testing.T) {
 		t.Errorf("%v\nmessages (-want +got):\n%s", e, diff)
 	}
 	for _, m := range payloads[*session.UserMessage](t, root) {
-		if m.Message.Source.Plugin == "structured-output" {
+		if m.Message.Source.Details().Plugin == "structured-output" {
 			t.Error("it was reminded while its child was at work")
 		}
 	}

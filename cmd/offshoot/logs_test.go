@@ -123,7 +123,7 @@ func user(id, text string, src message.Source) session.Draft {
 func says(turn, step int64, id string, usage *message.Usage, blocks ...message.Block) session.Draft {
 	return draft(&session.AssistantMessage{Turn: turn, Step: step, Usage: usage, Message: message.Message{
 		ID: message.ID(id), Role: message.RoleAssistant, Content: blocks,
-		Source: message.Source{Kind: message.SourceModel, Provider: "openai", Model: "gpt-x"},
+		Source: message.NewSource(message.SourceModel, message.SourceDetails{Provider: "openai", Model: "gpt-x"}),
 	}})
 }
 
@@ -135,7 +135,7 @@ func toolResult(turn, step int64, callID, text, code string, meta []byte) sessio
 	return draft(&session.ToolResult{Turn: turn, Step: step, ErrorName: name, ErrorCode: code, Meta: meta, Message: message.Message{
 		ID: message.ID("result-" + callID), Role: message.RoleUser,
 		Content: []message.Block{message.ToolResult(callID, []message.Block{message.Text(text)}, code != "")},
-		Source:  message.Source{Kind: message.SourceTool, CallID: callID},
+		Source:  message.NewSource(message.SourceTool, message.SourceDetails{CallID: callID}),
 	}})
 }
 
@@ -183,7 +183,7 @@ func rootLog(t *testing.T) []session.Draft {
 	return []session.Draft{
 		draft(&session.TurnStart{Turn: 1}), draft(&session.StepStart{Turn: 1, Step: 1}),
 		user("u1", "How many files?\n\tAnd \x1b[31mwhy\x1b[0m?", message.UserSource()),
-		user("u2", "It is Tuesday.", message.Source{Kind: message.SourcePlugin, Plugin: "runtime-context", Form: message.FormSnapshot}),
+		user("u2", "It is Tuesday.", message.NewSource(message.SourcePlugin, message.SourceDetails{Plugin: "runtime-context", Form: message.FormSnapshot})),
 		header("gpt-x"),
 		draft(&session.Retry{RetryID: "r1", Turn: 1, Step: 1, Provider: "openai", PolicyKey: "openai", Attempt: 1, MaxRetries: 5, DelayMS: 1500, Failure: failed}),
 		draft(&session.RetryStarted{RetryID: "r1", Turn: 1, Step: 1, Attempt: 1}),
@@ -204,7 +204,7 @@ func rootLog(t *testing.T) []session.Draft {
 		says(1, 2, "a2", &message.Usage{InputTokens: 60, OutputTokens: 5}, message.Text("There are 42.")),
 		draft(&session.StepEnd{Turn: 1, Step: 2}), draft(&session.TurnEnd{Turn: 1, Kind: session.EndCompleted}),
 		draft(&session.CompactionStart{CompactionID: "z1"}),
-		{Payload: user("z2", "They counted files.", message.Source{Kind: message.SourcePlugin, Plugin: "compaction"}).Payload,
+		{Payload: user("z2", "They counted files.", message.NewSource(message.SourcePlugin, message.SourceDetails{Plugin: "compaction"})).Payload,
 			Op: session.SurfaceOp{Kind: session.OpReplace, Start: 2, End: 3}, Sources: []int64{2, 3}},
 		draft(&session.CompactionEnd{CompactionID: "z1"}),
 		draft(&session.InboxSpliced{Target: session.NextTurn, Inserted: []message.Message{{
@@ -213,7 +213,7 @@ func rootLog(t *testing.T) []session.Draft {
 		draft(&session.InboxSpliced{Target: session.NextTurn, Removed: 1, Canceled: true}),
 		draft(&session.TurnStart{Turn: 2}), draft(&session.StepStart{Turn: 2, Step: 1}),
 		draft(&session.AssistantMessage{Turn: 2, Step: 1, Interrupted: true, Message: message.Message{
-			ID: "a3", Role: message.RoleAssistant, Content: []message.Block{}, Source: message.Source{Kind: message.SourceModel, Provider: "openai", Model: "gpt-y"},
+			ID: "a3", Role: message.RoleAssistant, Content: []message.Block{}, Source: message.NewSource(message.SourceModel, message.SourceDetails{Provider: "openai", Model: "gpt-y"}),
 		}}),
 		draft(&session.StepEnd{Turn: 2, Step: 1}),
 		draft(&session.TurnEnd{Turn: 2, Kind: session.EndError, Failure: &failed}),

@@ -252,7 +252,7 @@ func (t *transcript) call(id, name, arguments string) {
 }
 
 func (t *transcript) result(e *session.Event, p *session.ToolResult) {
-	id := p.Message.Source.CallID
+	id := p.Message.Source.Details().CallID
 	c, known := t.calls[id]
 	delete(t.calls, id)
 	name := c.String()
@@ -336,13 +336,13 @@ func speaker(s *message.Source) string {
 	case message.SourceUser:
 		return "user"
 	case message.SourcePlugin:
-		return strings.TrimSpace("context " + printable(s.Plugin))
+		return strings.TrimSpace("context " + printable(s.Details().Plugin))
 	case message.SourceCoordinator:
-		return "coordinator " + printable(s.SenderSessionID)
+		return "coordinator " + printable(s.Details().SenderSessionID)
 	case message.SourceSubagentReport:
-		return "report of child " + printable(s.SenderSessionID)
+		return "report of child " + printable(s.Details().SenderSessionID)
 	case message.SourceSubagentSettled:
-		return "settlement of child " + printable(s.SenderSessionID)
+		return "settlement of child " + printable(s.Details().SenderSessionID)
 	}
 	return printable(string(s.Kind))
 }

@@ -164,14 +164,16 @@ func parseFollowup(a *args) action {
 	})
 	return func(w *world) {
 		parent, s := who(w), w.system()
-		source := message.Source{Kind: message.SourceCoordinator, Form: message.FormRelay}
+		relay := message.SourceDetails{Form: message.FormRelay}
 		switch {
-		case person:
-			source = message.UserSource()
 		case claiming != "":
-			source.SenderSessionID = string(w.session(claiming))
+			relay.SenderSessionID = string(w.session(claiming))
 		case parent != nil:
-			source.SenderSessionID = parent.SessionID()
+			relay.SenderSessionID = parent.SessionID()
+		}
+		source := message.NewSource(message.SourceCoordinator, relay)
+		if person {
+			source = message.UserSource()
 		}
 		var content []message.Block
 		if prompt != "" {

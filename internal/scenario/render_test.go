@@ -99,17 +99,17 @@ func turnEnd(p *session.TurnEnd) string {
 
 func source(s message.Source) string {
 	words := []string{string(s.Kind)}
-	if s.Plugin != "" {
-		words = append(words, s.Plugin)
+	if s.Details().Plugin != "" {
+		words = append(words, s.Details().Plugin)
 	}
-	if s.Form != "" {
-		words = append(words, string(s.Form))
+	if s.Details().Form != "" {
+		words = append(words, string(s.Details().Form))
 	}
-	for _, sec := range s.Sections {
+	for _, sec := range s.Details().Sections {
 		words = append(words, sec.Name)
 	}
-	if s.SenderSessionID != "" {
-		words = append(words, "from "+s.SenderSessionID)
+	if s.Details().SenderSessionID != "" {
+		words = append(words, "from "+s.Details().SenderSessionID)
 	}
 	return strings.Join(words, " ")
 }

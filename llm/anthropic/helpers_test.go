@@ -63,9 +63,7 @@ func user(content ...message.Block) message.Message {
 
 // answered returns an answer as the message that a log would hold.
 func answered(r result) message.Message {
-	return message.Message{Role: message.RoleAssistant, Content: r.Blocks, Source: message.Source{
-		Kind: message.SourceModel, Provider: "route", Model: "claude-opus-5-5", ReplayState: r.Finish.Replay.Encode(),
-	}}
+	return message.Message{Role: message.RoleAssistant, Content: r.Blocks, Source: message.NewSource(message.SourceModel, message.SourceDetails{Provider: "route", Model: "claude-opus-5-5", ReplayState: r.Finish.Replay.Encode()})}
 }
 
 // serve starts a server and an adapter for it.

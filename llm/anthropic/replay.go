@@ -121,10 +121,11 @@ func foreign(entry []byte) bool {
 // another route, which signs differently, it was interrupted before its signature,
 // or what was sent before it has changed.
 func (e *encoder) thoughts(m *message.Message) [][]byte {
-	if m.Source.Provider != e.provider || len(m.Source.ReplayState) == 0 {
+	source := m.Source.Details()
+	if source.Provider != e.provider || len(source.ReplayState) == 0 {
 		return nil
 	}
-	state, err := llm.DecodeReplay(m.Source.ReplayState)
+	state, err := llm.DecodeReplay(source.ReplayState)
 	if err != nil || len(state.Blocks) != len(m.Content) || slices.ContainsFunc(state.Blocks, foreign) {
 		return nil // another adapter's state
 	}

@@ -108,12 +108,14 @@ func TestThinkingIsDroppedWhenItsPrefixChanged(t *testing.T) {
 		model  string
 		want   int // thinking blocks sent
 	}{
-		"nothing":                  {func(*llm.Request) {}, "claude-opus-5-5", 2},
-		"the system prompt":        {func(r *llm.Request) { r.System = "You are somebody else." }, "claude-opus-5-5", 0},
-		"the tools":                {func(r *llm.Request) { r.Tools = r.Tools[:1] }, "claude-sonnet-5-5", 0},
-		"a newer model":            {func(r *llm.Request) { r.System = "x" }, "claude-quantum-7", 0},
-		"a message between":        {func(r *llm.Request) { r.Messages[2] = user(message.Text("pruned")) }, "claude-opus-5-5", 1},
-		"another route":            {func(r *llm.Request) { r.Messages[1].Source.Provider = "other" }, "claude-opus-5-5", 0},
+		"nothing":           {func(*llm.Request) {}, "claude-opus-5-5", 2},
+		"the system prompt": {func(r *llm.Request) { r.System = "You are somebody else." }, "claude-opus-5-5", 0},
+		"the tools":         {func(r *llm.Request) { r.Tools = r.Tools[:1] }, "claude-sonnet-5-5", 0},
+		"a newer model":     {func(r *llm.Request) { r.System = "x" }, "claude-quantum-7", 0},
+		"a message between": {func(r *llm.Request) { r.Messages[2] = user(message.Text("pruned")) }, "claude-opus-5-5", 1},
+		"another route": {func(r *llm.Request) {
+			r.Messages[1].Source = r.Messages[1].Source.With(func(d *message.SourceDetails) { d.Provider = "other" })
+		}, "claude-opus-5-5", 0},
 		"only the marks and turns": {func(r *llm.Request) { r.Messages = append(r.Messages, user(message.Text("more"))) }, "claude-opus-5-5", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -234,7 +236,7 @@ func FuzzReplayState(f *testing.F) {
 		req.Model = "claude-opus-4-5"
 		req.Messages = append(req.Messages, message.Message{Role: message.RoleAssistant, Content: []message.Block{
 			{Type: message.BlockReasoning, Text: "t"}, message.Text("said"),
-		}, Source: message.Source{Kind: message.SourceModel, Provider: "route", Model: req.Model, ReplayState: state}}, user(message.Text("more")))
+		}, Source: message.NewSource(message.SourceModel, message.SourceDetails{Provider: "route", Model: req.Model, ReplayState: state})}, user(message.Text("more")))
 		r := collect(t, t.Context(), a, req)
 		if sent == nil {
 			if r.Finish.Kind != llm.FinishError {

@@ -32,10 +32,10 @@ func history() []message.Message {
 	foreign := message.Block{Type: "hologram", Raw: []byte(`{"type":"hologram"}`)}
 	thought := model(message.Reasoning("I think <b> & \u2028 \"so\"\n\t"), message.Text("Looking."), message.Reasoning(""),
 		message.ToolCall("c1", "read", `{"path": "a", "n": 1.50}`), message.ToolCall("c2", "list", " "))
-	thought.Source = message.Source{Kind: message.SourceModel, Provider: "route", Model: "m", ReplayState: (&llm.Replay{
+	thought.Source = message.NewSource(message.SourceModel, message.SourceDetails{Provider: "route", Model: "m", ReplayState: (&llm.Replay{
 		Response: []byte(`{"prefix":"other"}`),
 		Blocks:   [][]byte{[]byte(`{"type":"thinking","thinking":"I think <b> & \u2028 \"so\"\n\t","signature":"c2ln"}`), nil, []byte(`{"type":"redacted_thinking","data":"ZGF0YQ=="}`), nil, nil},
-	}).Encode()}
+	}).Encode()})
 	return []message.Message{
 		user(message.Text("first"), foreign, message.Text("second")),
 		user(message.Text("third, of the same role")),

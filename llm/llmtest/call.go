@@ -39,7 +39,7 @@ func user(id message.ID, content ...message.Block) message.Message {
 
 // answered returns an answer as the message that a log would hold.
 func (s Subject) answered(id message.ID, r result) message.Message {
-	source := message.Source{Kind: message.SourceModel, Provider: s.Provider, Model: s.Model, ReplayState: r.finish.Replay.Encode()}
+	source := message.NewSource(message.SourceModel, message.SourceDetails{Provider: s.Provider, Model: s.Model, ReplayState: r.finish.Replay.Encode()})
 	return message.Message{ID: id, Role: message.RoleAssistant, Content: r.blocks, Source: source}
 }
 
@@ -134,7 +134,7 @@ func cloneRequest(req *llm.Request) *llm.Request {
 	c.Messages = slices.Clone(req.Messages)
 	for i := range c.Messages {
 		c.Messages[i].Content = cloneBlocks(c.Messages[i].Content)
-		c.Messages[i].Source.ReplayState = slices.Clone(c.Messages[i].Source.ReplayState)
+		c.Messages[i].Source = c.Messages[i].Source.With(func(d *message.SourceDetails) { d.ReplayState = slices.Clone(d.ReplayState) })
 	}
 	c.Tools = slices.Clone(req.Tools)
 	for i := range c.Tools {

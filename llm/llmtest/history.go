@@ -78,12 +78,12 @@ func testReplayCut(t *testing.T, f Factory) {
 func testHistory(t *testing.T, f Factory) {
 	s := f.Open(t, Options{}, Answer{{Kind: Say, Text: "fine"}})
 	model := func(id message.ID, content ...message.Block) message.Message {
-		return message.Message{ID: id, Role: message.RoleAssistant, Content: content, Source: message.Source{Kind: message.SourceModel, Provider: "other", Model: "m"}}
+		return message.Message{ID: id, Role: message.RoleAssistant, Content: content, Source: message.NewSource(message.SourceModel, message.SourceDetails{Provider: "other", Model: "m"})}
 	}
 	foreign := message.Block{Type: "hologram", Raw: []byte(`{"type":"hologram"}`)}
 	strange := model("a4", message.Reasoning("theirs"), message.Text("so"))
-	strange.Source.Provider = s.Provider
-	strange.Source.ReplayState = []byte(`{"response":{"of":"another adapter"},"blocks":[{"type":"thinking","thinking":"x","signature":"y"},null]}`)
+	strange.Source = message.NewSource(message.SourceModel, message.SourceDetails{Provider: s.Provider, Model: "m", ReplayState: []byte(
+		`{"response":{"of":"another adapter"},"blocks":[{"type":"thinking","thinking":"x","signature":"y"},null]}`)})
 	req := s.ask("first")
 	req.Messages = append(req.Messages,
 		user("u2", foreign, message.Text("second")),

@@ -105,7 +105,7 @@ func (w *world) execute(c message.Block) message.Message {
 	w.mu.Lock()
 	w.calls = append(w.calls, c)
 	w.mu.Unlock()
-	m := message.Message{Role: message.RoleUser, Source: message.Source{Kind: message.SourceTool, CallID: c.ID}}
+	m := message.Message{Role: message.RoleUser, Source: message.NewSource(message.SourceTool, message.SourceDetails{CallID: c.ID})}
 	if c.Name == "subagent" {
 		text, isError := w.delegate(c)
 		m.Content = []message.Block{message.ToolResult(c.ID, []message.Block{message.Text(text)}, isError)}

@@ -75,7 +75,7 @@ func assistant(blocks ...message.Block) message.Message {
 }
 
 func result(callID, text string) message.Message {
-	return message.Message{Role: message.RoleUser, Source: message.Source{Kind: message.SourceTool, CallID: callID},
+	return message.Message{Role: message.RoleUser, Source: message.NewSource(message.SourceTool, message.SourceDetails{CallID: callID}),
 		Content: []message.Block{message.ToolResult(callID, []message.Block{message.Text(text)}, false)}}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/offshoot-dev/offshoot/session"
 )
@@ -57,15 +58,16 @@ var ErrUnknownUnit = errors.New("projection unit is not registered")
 
 // Registry holds units. It is safe for concurrent use.
 type Registry struct {
-	mu   sync.Mutex // guards following
+	mu   sync.Mutex // held while set is replaced; guards refs
 	refs map[string]int
-	set  *set // replaced, never changed
+	set  atomic.Pointer[set] // a set is never changed
 }
 
 // NewRegistry returns a registry with the given units, as a rule BuiltIn().
 // Errors are those of Register.
 func NewRegistry(units ...Unit) (*Registry, error) {
-	r := &Registry{refs: map[string]int{}, set: newSet(nil)}
+	r := &Registry{refs: map[string]int{}}
+	r.set.Store(newSet(nil))
 	for _, u := range units {
 		if _, err := r.Register(u); err != nil {
 			return nil, err
@@ -86,15 +88,16 @@ func (r *Registry) Register(u Unit) (unregister func(), err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := r.set.index(u.Key)
+	now := r.current()
+	i := now.index(u.Key)
 	switch {
-	case i >= 0 && r.set.units[i].Version != u.Version:
-		return nil, &VersionError{Key: u.Key, Have: r.set.units[i].Version, Want: u.Version}
-	case i < 0 && len(r.set.units) == maxUnits:
+	case i >= 0 && now.units[i].Version != u.Version:
+		return nil, &VersionError{Key: u.Key, Have: now.units[i].Version, Want: u.Version}
+	case i < 0 && len(now.units) == maxUnits:
 		return nil, fmt.Errorf("register projection unit %q: there are %d units already", u.Key, maxUnits)
 	case i < 0:
 		u.Types = slices.Clone(u.Types)
-		r.set = newSet(append(slices.Clone(r.set.units), u))
+		r.set.Store(newSet(append(slices.Clone(now.units), u)))
 	}
 	r.refs[u.Key]++
 	return sync.OnceFunc(func() { r.release(u.Key) }), nil
@@ -107,17 +110,13 @@ func (r *Registry) release(key string) {
 		return
 	}
 	delete(r.refs, key)
-	r.set = newSet(slices.DeleteFunc(slices.Clone(r.set.units), func(u Unit) bool { return u.Key == key }))
+	r.set.Store(newSet(slices.DeleteFunc(r.Units(), func(u Unit) bool { return u.Key == key })))
 }
 
 // Units returns the registered units in order of registration.
 func (r *Registry) Units() []Unit { return slices.Clone(r.current().units) }
 
-func (r *Registry) current() *set {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.set
-}
+func (r *Registry) current() *set { return r.set.Load() }
 
 func (r *Registry) unit(key string) (*Unit, error) {
 	s := r.current()

@@ -90,7 +90,8 @@ func said(s *message.Source) bool {
 	case message.SourceTool, message.SourceModel, message.SourceSubagentReport, message.SourceSubagentSettled:
 		return false
 	}
-	return s.Form == "" || s.Form == message.FormRelay
+	form := s.Details().Form
+	return form == "" || form == message.FormRelay
 }
 
 // oneLine returns the beginning of the text with every run of white space as one

@@ -64,7 +64,7 @@ func applyUsage(v Value, e *session.Event, p session.Payload) Value {
 			next.Requests++
 		}
 		next.last, next.turn, next.step = used, p.Turn, p.Step
-		if s := &p.Message.Source; s.Model != "" {
+		if s := p.Message.Source.Details(); s.Model != "" {
 			next.Provider, next.Model = s.Provider, s.Model
 		}
 	}

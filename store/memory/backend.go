@@ -47,8 +47,8 @@ type row struct {
 	prefixLen int64
 	referrers int // rows whose prefix is this one
 	tree      *tree
-	// batches are the session's own events as they were handed over: nothing is
-	// copied. Only appended to: a reader keeps the slice as it was.
+	// batches are the session's own events, by the calls that brought them. Only
+	// appended to: a reader keeps the slice as it was.
 	batches [][]session.Event
 	own     int64 // how many events they are
 	owner   *Store
@@ -79,7 +79,7 @@ func (r *row) add(events []session.Event) {
 		if r.batches == nil {
 			r.batches = make([][]session.Event, 0, 2) // those of a one-shot child
 		}
-		r.batches = append(r.batches, slices.Clip(events))
+		r.batches = append(r.batches, session.Undecoded(events))
 		r.own += int64(len(events))
 	}
 }

@@ -1,7 +1,8 @@
 // Package memory keeps sessions in this process's memory, with the semantics of
 // a store on disk: for tests, demonstrations, and programs that need no more.
 //
-// Events are immutable and shared, never copied or encoded. A Store value is an
+// Of an event it keeps the bytes, which it shares and does not copy, and not what was
+// decoded: that is memory which a log at rest does not need. A Store value is an
 // owner; several on one Backend stand for several processes. There is no
 // goroutine: an owner counts as alive until it is closed, or until a test says
 // otherwise with Kill or Age. Floor 6.

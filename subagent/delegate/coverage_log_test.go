@@ -32,7 +32,7 @@ func TestS9iResultsCiteTheirCalls(t *testing.T) {
 				calls[p.CallID] = e.Seq
 			case *session.ToolResult:
 				results++
-				id := p.Message.Source.CallID
+				id := p.Message.Source.Details().CallID
 				seq, called := calls[id]
 				if !called || !slices.Equal(e.Sources(), []int64{seq}) {
 					t.Errorf("the result of %s cites %v, its call stands at %d (%v)", id, e.Sources(), seq, called)

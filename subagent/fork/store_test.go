@@ -48,7 +48,7 @@ func on(t *testing.T, path string, fn func(s *subagenttest.System, store session
 func appendTurn(t *testing.T, l *session.Session, n int64, text string) {
 	t.Helper()
 	m := agent.UserText(text)
-	answer := message.Message{ID: agent.NewMessageID(), Role: message.RoleAssistant, Content: []message.Block{message.Text("I see.")}, Source: message.Source{Kind: message.SourceModel, Provider: subagenttest.Route, Model: subagenttest.Model}}
+	answer := message.Message{ID: agent.NewMessageID(), Role: message.RoleAssistant, Content: []message.Block{message.Text("I see.")}, Source: message.NewSource(message.SourceModel, message.SourceDetails{Provider: subagenttest.Route, Model: subagenttest.Model})}
 	var drafts []session.Draft
 	for _, p := range []session.Payload{
 		&session.TurnStart{Turn: n}, &session.StepStart{Turn: n, Step: 1}, &session.UserMessage{Message: m},

@@ -395,7 +395,7 @@ func TestCOMP22Delegation(t *testing.T) {
 		for _, m := range req.Messages {
 			if strings.Contains(message.JoinText(m.Content), prompt.DelegationContext) {
 				n++
-				if m.Source.Kind != message.SourcePlugin || len(m.Source.Sections) != 1 || m.Source.Sections[0].Name != "subagent:delegation" {
+				if m.Source.Kind != message.SourcePlugin || len(m.Source.Details().Sections) != 1 || m.Source.Details().Sections[0].Name != "subagent:delegation" {
 					t.Errorf("source = %+v", m.Source)
 				}
 			}

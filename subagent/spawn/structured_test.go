@@ -35,7 +35,7 @@ func handIn(args string) scripted.Part { return scripted.CallLiteral(structured.
 func users(s *session.Session) (sources []string) {
 	for e := range s.Events(0) {
 		if p, ok := e.Payload().(*session.UserMessage); ok {
-			sources = append(sources, string(p.Message.Source.Kind)+p.Message.Source.Plugin)
+			sources = append(sources, string(p.Message.Source.Kind)+p.Message.Source.Details().Plugin)
 		}
 	}
 	return sources
