@@ -16,7 +16,9 @@
 //     Codex asks for beyond that is declined, and the turn goes on.
 //   - external.Ask: the sandbox "read-only" with the policy "untrusted". A person is asked
 //     for every change of a file and every command but those that Codex takes for harmless.
-//     A command that is allowed runs outside of the sandbox, once.
+//     A command that is allowed runs in the sandbox first, and outside of it, once, when
+//     Codex sees that the sandbox has refused something. Rarely, on a machine that is busy,
+//     it does not see that: then the command has failed, and Codex is told of what.
 //   - external.Allow: the sandbox "workspace-write" with the policy "on-request". Codex writes
 //     in the folder and in the folders for temporary files without asking; what it asks for
 //     beyond that, such as a command outside of the sandbox, is accepted, each time once.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/offshoot-dev/offshoot/agent"
 	"github.com/offshoot-dev/offshoot/internal/fakemodel"
 	"github.com/offshoot-dev/offshoot/internal/products"
 	"github.com/offshoot-dev/offshoot/message"
@@ -47,6 +48,7 @@ func realCodex(t *testing.T, o subagenttest.Options, change func(*codex.Config))
 		t.Fatal(err)
 	}
 	t.Cleanup(st.model.Close)
+	t.Cleanup(func() { heard(t, st.model) })
 	env, err := products.CodexEnv(st.home, st.model)
 	if err != nil {
 		t.Fatal(err)
@@ -66,6 +68,24 @@ func realCodex(t *testing.T, o subagenttest.Options, change func(*codex.Config))
 		products.Empty(t, "left behind the run", func() []string { return products.Marked(t, st.home) })
 	})
 	return st
+}
+
+// sandboxed reports whether the model was told of something that the sandbox refused.
+func (st *stage) sandboxed() bool {
+	all := st.model.Requests()
+	return slices.ContainsFunc(all[len(all)-1].Messages, func(m fakemodel.Message) bool {
+		return m.Role == "tool" && strings.Contains(m.Text, "Read-only file system")
+	})
+}
+
+// heard says in a test that failed what the model was told last: what became of its calls.
+func heard(t *testing.T, model *fakemodel.Server) {
+	t.Helper()
+	if all := model.Requests(); t.Failed() && len(all) > 0 {
+		for _, m := range all[len(all)-1].Messages {
+			t.Logf("the model heard as %s: %.2000q", m.Role, m.Text)
+		}
+	}
 }
 
 func (st *stage) run(t *testing.T, ctx context.Context, prompt string) subagent.Run {
@@ -181,20 +201,29 @@ func testPermissions(t *testing.T) {
 		{"allowed, escalated twice", external.Allow, "", "", escalated(outside) + "[[fake:next]]" + escalated(outside), false, true, "codex:command allowed-once, codex:command allowed-once"},
 	} {
 		t.Run(c.cell, func(t *testing.T) {
-			var o subagenttest.Options
-			if c.answer != "" {
-				o.Approver = approver{c.answer, make(chan *tool.ApprovalRequest, 9)}
-			}
-			st := realCodex(t, o, func(cfg *codex.Config) {
-				cfg.Permission = c.permission
-				if c.policy != "" {
-					cfg.Policy = policy(c.policy)
+			var st *stage
+			var parent *agent.Agent
+			for range 5 {
+				var o subagenttest.Options
+				if c.answer != "" {
+					o.Approver = approver{c.answer, make(chan *tool.ApprovalRequest, 9)}
 				}
-			})
-			parent := st.Parent(t)
-			prompt := strings.ReplaceAll(c.prompt, "OUTSIDE", st.outside) + "[[fake:next]][[fake:reply done]]"
-			res := subagenttest.Await(t, st.Start(t, t.Context(), st.p.Name(), subagenttest.Request(parent, prompt)))
-			st.answers(t, res, subagent.StopCompleted, "done", "")
+				st = realCodex(t, o, func(cfg *codex.Config) {
+					cfg.Permission = c.permission
+					if c.policy != "" {
+						cfg.Policy = policy(c.policy)
+					}
+				})
+				parent = st.Parent(t)
+				prompt := strings.ReplaceAll(c.prompt, "OUTSIDE", st.outside) + "[[fake:next]][[fake:reply done]]"
+				res := subagenttest.Await(t, st.Start(t, t.Context(), st.p.Name(), subagenttest.Request(parent, prompt)))
+				st.answers(t, res, subagent.StopCompleted, "done", "")
+				// Codex runs what a person allowed in its sandbox first, and may miss that this has refused.
+				if c.permission != external.Ask || !c.made || !st.sandboxed() {
+					break
+				}
+				t.Log("Codex took what its sandbox refused for a failure of the command")
+			}
 			for path, want := range map[string]bool{filepath.Join(st.dir, "made"): c.made, filepath.Join(st.outside, "made"): c.left} {
 				if _, err := os.Stat(path); (err == nil) != want {
 					t.Errorf("%s: %v, want it there: %v", path, err, want)
