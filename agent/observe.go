@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"slices"
 	"sync"
 
 	"github.com/offshoot-dev/offshoot/llm"
@@ -91,18 +90,12 @@ type observer struct {
 // the goroutine, and returns when it is gone; it must not be called from fn.
 func (r *Registry) Observe(size int, fn func(Event)) (stop func()) {
 	o := &observer{fn: fn, size: max(size, 1), wake: make(chan struct{}, 1), done: make(chan struct{})}
-	r.obsMu.Lock()
-	list := append(slices.Clip(r.watching()), o)
-	r.observers.Store(&list)
-	r.obsMu.Unlock()
+	remove := r.observers.Add(o)
 	go o.run(r)
 	var once sync.Once
 	return func() {
 		once.Do(func() {
-			r.obsMu.Lock()
-			list := slices.DeleteFunc(slices.Clone(r.watching()), func(p *observer) bool { return p == o })
-			r.observers.Store(&list)
-			r.obsMu.Unlock()
+			remove()
 			o.mu.Lock()
 			o.closed = true
 			o.mu.Unlock()
@@ -188,15 +181,7 @@ func (o *observer) run(r *Registry) {
 }
 
 func (r *Registry) observe(e Event) {
-	for _, o := range r.watching() {
+	for _, o := range r.observers.All() {
 		o.put(e)
 	}
-}
-
-// watching returns the observers as they are now.
-func (r *Registry) watching() []*observer {
-	if list := r.observers.Load(); list != nil {
-		return *list
-	}
-	return nil
 }

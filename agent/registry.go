@@ -98,8 +98,7 @@ type Registry struct {
 	agents sync.WaitGroup             // counts agents from the first line of their creation to the last of their disposal
 	unhook func()                     // from the session registry
 
-	obsMu     sync.Mutex // held while observers are replaced
-	observers atomic.Pointer[[]*observer]
+	observers hooks.List[observer]
 
 	vars    atomic.Pointer[promptVars] // the last that were made: siblings have the same
 	cacheMu sync.Mutex                 // guards headers and specs

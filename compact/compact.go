@@ -222,7 +222,9 @@ func (c *Compactor) restate(a *agent.Agent, stays []session.Node) (list []messag
 		}
 		list = append(list, message.Message{
 			ID: agent.NewMessageID(), Role: message.RoleUser, Content: []message.Block{message.Text(text)},
-			Source: message.NewSource(message.SourcePlugin, message.SourceDetails{Plugin: r.plugin, Form: message.FormNotice, Summary: fmt.Sprintf("said again after a summary (%s)", r.plugin)}),
+			Source: message.NewSource(message.SourcePlugin, message.SourceDetails{
+				Plugin: r.plugin, Form: message.FormNotice, Summary: fmt.Sprintf("said again after a summary (%s)", r.plugin),
+			}),
 		})
 	}
 	return list

@@ -26,6 +26,23 @@ func TestJoinText(t *testing.T) {
 	}
 }
 
+// Copies of a source share what is beyond its kind, and none of them changes it.
+func TestSource(t *testing.T) {
+	user := message.UserSource()
+	if d := user.Details(); d.Plugin != "" || !user.Equal(message.NewSource(message.SourceUser, message.SourceDetails{})) {
+		t.Errorf("a user's source says %+v", d)
+	}
+	model := message.NewSource(message.SourceModel, message.SourceDetails{Provider: "p", Model: "m", ReplayState: []byte("{}")})
+	other := model.With(func(d *message.SourceDetails) { d.Model = "n" })
+	if a, b := model.Details(), other.Details(); a.Model != "m" || b.Model != "n" || b.Provider != "p" || string(b.ReplayState) != "{}" {
+		t.Errorf("%+v became %+v", a, b)
+	}
+	back := other.With(func(d *message.SourceDetails) { d.Model = "m" })
+	if model.Equal(other) || !model.Equal(back) || model.Equal(message.NewSource(message.SourceTool, model.Details())) {
+		t.Error("sources are equal that say different things, or the other way round")
+	}
+}
+
 // core M5: reasoning tokens are a part of the output, and a reported zero is kept.
 func TestUsage_M5(t *testing.T) {
 	a := message.Usage{InputTokens: 1, OutputTokens: 2, CacheReadTokens: 3, HasCacheRead: true}

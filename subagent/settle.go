@@ -330,7 +330,9 @@ func (s *Settlement) Message() message.Message {
 	}
 	return message.Message{
 		ID: s.ID, Role: message.RoleUser, Content: append([]message.Block{message.Text(head)}, said...),
-		Source: message.NewSource(message.SourceSubagentSettled, message.SourceDetails{Form: message.FormNotice, SenderSessionID: string(s.Child), Summary: summary(s)}),
+		Source: message.NewSource(message.SourceSubagentSettled, message.SourceDetails{
+			Form: message.FormNotice, SenderSessionID: string(s.Child), Summary: summary(s),
+		}),
 	}
 }
 

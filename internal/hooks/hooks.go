@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// List is a list of hooks in the order of their registration. The zero List is empty.
+// List is a list of hooks, or of who else is told, in the order of their registration. The zero List is empty.
 // It is safe for concurrent use, and reading it takes no lock.
 type List[H any] struct {
 	mu   sync.Mutex // held while list is replaced

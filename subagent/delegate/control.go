@@ -125,7 +125,8 @@ func send(ctx context.Context, svc *subagent.Service, caller *agent.Agent, args 
 	if strings.TrimSpace(text) == "" {
 		return reply{}, tool.Errorf(tool.CodeInvalidArgs, "the message is blank: say what the subagent shall do")
 	}
-	id, err := svc.Followup(ctx, caller, child, []message.Block{message.Text(text)}, message.NewSource(message.SourceCoordinator, message.SourceDetails{Form: message.FormRelay, SenderSessionID: caller.SessionID()}))
+	id, err := svc.Followup(ctx, caller, child, []message.Block{message.Text(text)}, message.NewSource(
+		message.SourceCoordinator, message.SourceDetails{Form: message.FormRelay, SenderSessionID: caller.SessionID()}))
 	if err != nil {
 		return reply{}, addressed(caller, "the message was not delivered", err)
 	}
