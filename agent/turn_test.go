@@ -433,6 +433,24 @@ func TestTurnCannotOpen(t *testing.T) {
 	}
 }
 
+// P4, P10: agents that were declared differently have different variables, also one after the other.
+func TestVariablesOfEachAgent_P10(t *testing.T) {
+	bubble(t, func(w *world) {
+		if _, err := w.prompts.Root().Add(prompt.Identity("{{provider}} {{model}} {{cwd}}")); err != nil {
+			w.Fatal(err)
+		}
+		for _, o := range []agent.Options{
+			{Provider: "test", Model: "m1", Cwd: "/a"}, {Provider: "test", Model: "m1", Cwd: "/b"},
+			{Provider: "test", Model: "m2", Cwd: "/b"}, {Provider: "other", Model: "m2", Cwd: "/b"}, {Provider: "test", Model: "m1", Cwd: "/a"},
+		} {
+			h, err := w.reg.Create(w.ctx, agent.Create{Options: o})
+			w.ok(err)
+			w.ask(h.Agent(), "m-"+string(h.Agent().ID()))
+			w.same("system", o.Provider+" "+o.Model+" "+o.Cwd, w.model.requests[len(w.model.requests)-1].req.System)
+		}
+	})
+}
+
 // Observing hooks and observers cannot hurt the loop (core G10, H5).
 func TestPanickingObservers(t *testing.T) {
 	bubble(t, func(w *world) {

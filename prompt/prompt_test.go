@@ -244,6 +244,26 @@ func TestLiteralTextIsNotInterpolated(t *testing.T) {
 	}
 }
 
+// What a section's function keeps says what it said, whoever's prompt is made later.
+func TestVariablesThatAreKept(t *testing.T) {
+	root := prompt.New().Root()
+	var kept []func(string) (string, bool)
+	add(t, root, prompt.Section{Name: "keeps", Order: 1, Render: func(rc prompt.RenderContext) (string, error) {
+		kept = append(kept, rc.Vars)
+		return "text", nil
+	}})
+	for _, model := range []string{"m-1", "m-2"} {
+		if _, err := root.Assemble(map[string]string{prompt.VarModel: model}, prompt.AssembleOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, want := range []string{"m-1", "m-2"} {
+		if got, ok := kept[i](prompt.VarModel); got != want || !ok {
+			t.Errorf("assembly %d has the model %q, %v, want %q", i, got, ok, want)
+		}
+	}
+}
+
 // TOOL-33: guidance follows what the agent can see.
 func TestRenderSeesToolsScopeAndVariables(t *testing.T) {
 	root := prompt.New().Root()

@@ -35,6 +35,7 @@ func TestMessageReadsBack(t *testing.T) {
 		"an object of no kind":         {source(message.NewSource("theirs", message.SourceDetails{Raw: []byte(`{"more":1}`)})), false},
 		"a known kind with more":       {source(message.NewSource(message.SourceUser, message.SourceDetails{Raw: []byte(`{"kind":"user","more":1}`)})), false},
 		"a plugin with more":           {source(message.NewSource(message.SourcePlugin, message.SourceDetails{Raw: []byte(`{"kind":"plugin","plugin":"p","more":1}`)})), true},
+		"a user's with a form":         {source(message.NewSource(message.SourceUser, message.SourceDetails{Form: message.FormRelay, Summary: "s"})), true},
 		"an unknown block":             {block("theirs", `{"type":"theirs","more":1}`), true},
 		"a block of another type":      {block("theirs", `{"type":"others"}`), false},
 		"a block that is none":         {block("theirs", `{"type":"text"}`), false},
@@ -51,8 +52,15 @@ func TestMessageReadsBack(t *testing.T) {
 			if (s.Head() > 0) != tt.ok {
 				t.Errorf("the log has %d events", s.Head())
 			}
-			if _, err := session.DecodeMessage(session.AppendMessage(nil, &tt.msg)); tt.ok && err != nil {
+			if !tt.ok {
+				return
+			}
+			text := string(session.AppendMessage(nil, &tt.msg))
+			read, err := session.DecodeMessage([]byte(text))
+			if err != nil {
 				t.Errorf("read back: %v", err)
+			} else if again := string(session.AppendMessage(nil, &read)); again != text {
+				t.Errorf("%s is read back as %s", text, again)
 			}
 		})
 	}

@@ -44,6 +44,39 @@ func dump(t testing.TB, s session.Store) string {
 // D22: the suite that every store passes.
 func TestConformance(t *testing.T) { storetest.Run(t, factory()) }
 
+// Of an event its bytes are kept, not what it was made from.
+func TestKeepsBytesAlone(t *testing.T) {
+	s := memory.New()
+	r, err := session.NewRegistry(t.Context(), session.Config{Store: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := r.Prepare(t.Context(), session.New{ID: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := log.Append(session.Draft{Payload: &session.Title{Title: "t"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for e, err := range s.ReadFrom(t.Context(), "s", 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := r.PayloadOf(e)
+		if title, ok := p.(*session.Title); err != nil || !ok || title.Title != "t" || e.Payload() != nil {
+			t.Errorf("event %d holds %v and says %v, %v", e.Seq, e.Payload(), p, err)
+		}
+		n++
+	}
+	if n != 1 {
+		t.Errorf("%d events are stored", n)
+	}
+}
+
 // A one-shot child's row: create with two events, one append, close.
 func BenchmarkOneShot(b *testing.B) {
 	s := memory.New()
