@@ -278,7 +278,9 @@ func TestHooksMayCallBack(t *testing.T) {
 func TestNobodyWaitsForALocalRun(t *testing.T) {
 	for _, hooked := range []bool{false, true} {
 		t.Run(fmt.Sprint("hooks ", hooked), func(t *testing.T) {
-			in(t, subagenttest.Options{MaxChildren: 1}, func(t *testing.T, s *subagenttest.System) {
+			var log bytes.Buffer
+			o := subagenttest.Options{MaxChildren: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+			in(t, o, func(t *testing.T, s *subagenttest.System) {
 				s.Register(t, spawn.New(""))
 				open := make(chan struct{})
 				s.Answer("hello", scripted.Step{scripted.Func(func(context.Context, *llm.Request) (scripted.Step, error) {
@@ -316,6 +318,9 @@ func TestNobodyWaitsForALocalRun(t *testing.T) {
 					}
 				}
 				synctest.Wait()
+				if log.Len() > 0 {
+					t.Errorf("logged:\n%s", log.String())
+				}
 			})
 		})
 	}
